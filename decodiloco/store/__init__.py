@@ -1,0 +1,1 @@
+"""Immutable blobs, named by what they hold, at any place that fsspec reaches."""

@@ -1,0 +1,1 @@
+"""The one who orders, merges and records. Knows no learner's insides."""

@@ -1,0 +1,1 @@
+"""The built-in trainer: a small decoder, real text, an evaluator."""

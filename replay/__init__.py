@@ -1,0 +1,1 @@
+"""The proof: the same machines run again from the record."""

@@ -1,0 +1,56 @@
+"""Names of the streams and subjects of a run, made from checked ids only."""
+
+from __future__ import annotations
+
+import re
+
+from streams.errors import BadName
+from streams.events import Event, Fact, learner_of
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
+
+
+def checked(name: str, what: str) -> str:
+    """The name itself, if it may stand in a subject and a key; else BadName."""
+    if not _NAME.fullmatch(name):
+        raise BadName(
+            f"{what} {name!r}: use 1 to 48 of a-z, 0-9, - and _, beginning with a letter or digit"
+        )
+    return name
+
+
+def tape_stream(run: str) -> str:
+    return f"TAPE_{checked(run, 'run')}"
+
+
+def inbox_stream(run: str, region: str) -> str:
+    return f"IN_{checked(run, 'run')}_{checked(region, 'region')}"
+
+
+def tape_subject(run: str, event: Event) -> str:
+    """`tape.<run>.learner.<id>.<kind>` for one learner's facts, else `tape.<run>.run.<kind>`."""
+    learner = learner_of(event)
+    if learner is None:
+        return f"tape.{checked(run, 'run')}.run.{event.kind}"
+    return f"tape.{checked(run, 'run')}.learner.{checked(learner, 'learner')}.{event.kind}"
+
+
+def tape_filters(run: str, learner: str | None) -> list[str]:
+    """What a follower reads: all of the tape, or what the run and this one learner need."""
+    if learner is None:
+        return [f"tape.{checked(run, 'run')}.>"]
+    return [
+        f"tape.{checked(run, 'run')}.run.>",
+        f"tape.{run}.learner.{checked(learner, 'learner')}.>",
+    ]
+
+
+def inbox_subject(run: str, region: str, speaker: str, word: Fact) -> str:
+    return (
+        f"in.{checked(run, 'run')}.{checked(region, 'region')}"
+        f".{checked(speaker, 'speaker')}.{word.kind}"
+    )
+
+
+def pulse_subject(run: str, role: str, speaker: str) -> str:
+    return f"pulse.{checked(run, 'run')}.{checked(role, 'role')}.{checked(speaker, 'speaker')}"

@@ -1,0 +1,130 @@
+"""The tape as a port: one total order of facts, one writer at a time, hash-chained.
+
+Every body (memory, JetStream) obeys the same contract suite. The chain is checked here, once,
+for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streams.envelope import Envelope, genesis
+from streams.errors import ChainBroken, Trouble
+
+BATCH_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The whole batch stands on the tape."""
+
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing of the batch stands on the tape: somebody else wrote at its first position."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No answer came: the batch may stand on the tape or not."""
+
+    why: str
+
+
+Outcome = Stored | Refused | Unknown
+
+
+class Tape(Protocol):
+    """One run's tape."""
+
+    run: str
+
+    async def append(self, batch: Sequence[Envelope]) -> Outcome:
+        """Stores all of `batch` at the positions it carries, or nothing.
+
+        The tape must end just before `batch[0].position`, else the answer is Refused.
+        """
+        ...
+
+    async def read(self, after: int, limit: int = BATCH_MAX) -> list[Envelope]:
+        """At most `limit` records that follow position `after`, as the writer's server has them."""
+        ...
+
+    def follow(self, after: int, learner: str | None = None) -> AsyncGenerator[Envelope, None]:
+        """Records after a position as they come, without end, in order and without a gap.
+
+        With `learner`, only what the run and that learner need. Rides over lost connections.
+        """
+        ...
+
+    async def last(self) -> int:
+        """The position of the newest record; 0 for an empty tape."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+async def append_surely(
+    tape: Tape, batch: Sequence[Envelope], patience_seconds: float = 60.0
+) -> Stored | Refused:
+    """Appends a batch and finds out what became of it, also when the answer is lost.
+
+    Unknown is settled by reading the next position: my digest means stored, another's refused,
+    nothing means that the same bytes are sent again. Raises Trouble when the tape cannot be
+    reached for `patience_seconds`.
+    """
+    assert 1 <= len(batch) <= BATCH_MAX
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_seconds
+    pause_seconds = 0.05
+    while True:
+        outcome = await tape.append(batch)
+        if isinstance(outcome, Stored):
+            return outcome
+        try:
+            there = await tape.read(batch[0].position - 1, 1)
+        except Trouble as error:
+            there = []
+            outcome = Unknown(str(error))
+        if there:
+            if there[0].digest == batch[0].digest:
+                return Stored(batch[-1].position)
+            return Refused(f"position {there[0].position} holds another's record")
+        if loop.time() > deadline:
+            raise Trouble(
+                f"run {tape.run}: an append at position {batch[0].position} is unsettled after "
+                f"{patience_seconds:.0f} s ({outcome.why}); is the NATS server well?"
+            )
+        await asyncio.sleep(pause_seconds)
+        pause_seconds = min(2 * pause_seconds, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The end of a tape as far as it was checked: position and digest of the last record."""
+
+    run: str
+    position: int = 0
+    digest: bytes = b""
+
+    def then(self, envelope: Envelope) -> Chain:
+        """The chain with one more record, or ChainBroken."""
+        if envelope.position != self.position + 1:
+            raise ChainBroken(
+                self.position + 1, f"a record numbered {envelope.position} stands there"
+            )
+        if envelope.previous != self.tip:
+            raise ChainBroken(envelope.position, "it does not carry the digest of the one before")
+        return Chain(self.run, envelope.position, envelope.digest)
+
+    @property
+    def tip(self) -> bytes:
+        """What the next record must carry as `previous`."""
+        return self.digest if self.position else genesis(self.run)
