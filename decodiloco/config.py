@@ -67,6 +67,9 @@ class Merge(Table):
     staleness_versions_max: int = Field(
         1, ge=0, le=16, description="How many versions behind an offer's base may be."
     )
+    tokens_per_step_max: int = Field(
+        2**24, ge=1, le=2**31, description="An offer that claims more tokens a step is refused."
+    )
 
 
 class Outer(Table):

@@ -58,5 +58,5 @@ def decode_opening(payload: bytes, manifest: Manifest) -> Opening:
             Layout.model_validate(layout),
             tuple(Manifest.model_validate(fragment) for fragment in fragments),
         )
-    except (Unreadable, ValidationError, ValueError) as error:
+    except (Unreadable, ValidationError, ValueError, TypeError) as error:
         raise BlobCorrupt(f"the opening cannot be read: {error}") from None

@@ -30,7 +30,7 @@ def pack(value: Any) -> bytes:
     return cast(bytes, msgpack.packb(_sorted(value), use_bin_type=True))
 
 
-def unpack(payload: bytes, bytes_max: int) -> Any:
+def unpack(payload: bytes, bytes_max: int, depth_max: int = DEPTH_MAX) -> Any:
     """Plain values from msgpack, or Unreadable; arrays become tuples."""
     if len(payload) > bytes_max:
         raise Unreadable(f"{len(payload)} bytes, of {bytes_max} allowed")
@@ -48,7 +48,7 @@ def unpack(payload: bytes, bytes_max: int) -> Any:
         )
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise Unreadable(f"not msgpack: {type(error).__name__}: {error}"[:180]) from None
-    _check_depth(value, DEPTH_MAX)
+    _check_depth(value, depth_max)
     return value
 
 
@@ -65,7 +65,7 @@ def decode_word(payload: bytes) -> Word:
     if not isinstance(value, tuple) or len(value) != 3:
         raise Unreadable("a word is an array of schema, kind and fields")
     schema, kind, fields = value
-    if kind not in _WORD_KINDS:
+    if not isinstance(kind, str) or kind not in _WORD_KINDS:
         raise Unreadable(f"{str(kind)[:40]!r} is nothing that can be said to an inbox")
     return cast(Word, _event(schema, kind, fields))
 
@@ -95,9 +95,15 @@ def digest_of(payload: bytes) -> bytes:
 
 def encode_envelope(envelope: Envelope) -> bytes:
     """The canonical bytes of a record."""
+    payload = _packed(envelope)
+    assert len(payload) <= ENVELOPE_BYTES_MAX, f"{envelope.event.kind} of {len(payload)} bytes"
+    return payload
+
+
+def _packed(envelope: Envelope) -> bytes:
     source = envelope.source
     event = envelope.event
-    payload = pack(
+    return pack(
         [
             SCHEMA,
             envelope.position,
@@ -110,8 +116,6 @@ def encode_envelope(envelope: Envelope) -> bytes:
             event.model_dump(),
         ]
     )
-    assert len(payload) <= ENVELOPE_BYTES_MAX, f"{event.kind} of {len(payload)} bytes"
-    return payload
 
 
 def decode_envelope(payload: bytes) -> Envelope:
@@ -125,7 +129,7 @@ def decode_envelope(payload: bytes) -> Envelope:
     _expect(_is_count(fence), "fence")
     _expect(isinstance(writer, str) and len(writer) <= 64, "writer")
     _expect(isinstance(time_seconds, float), "time")
-    if kind not in BY_KIND:
+    if not isinstance(kind, str) or kind not in BY_KIND:
         raise Unreadable(f"{str(kind)[:40]!r} is no kind of fact")
     envelope = Envelope(
         position,
@@ -137,7 +141,7 @@ def decode_envelope(payload: bytes) -> Envelope:
         _event(schema, kind, fields),
         digest_of(payload),
     )
-    if encode_envelope(envelope) != payload:
+    if _packed(envelope) != payload:
         raise Unreadable(f"the bytes of record {position} are not in canonical form")
     return envelope
 
@@ -185,6 +189,6 @@ def _check_depth(value: Any, left: int) -> None:
     if not isinstance(value, (tuple, dict)):
         return
     if left == 0:
-        raise Unreadable(f"nested deeper than {DEPTH_MAX}")
+        raise Unreadable("nested too deep")
     for item in value.values() if isinstance(value, dict) else value:
         _check_depth(item, left - 1)

@@ -1,0 +1,261 @@
+"""The `decodiloco` command: options in, one call into the right room, an exit code out.
+
+Only typer loads here; each command imports what it needs, so that --help answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from decodiloco.config import Config
+
+app = typer.Typer(
+    help="Train one model on machines that may fail, and prove what happened. "
+    "--debug, anywhere, shows the traceback of a failure.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help, its lines kept as they are."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+ConfigFile = Annotated[Path, typer.Option("--config", help="The run's TOML file.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a setting, such as outer.lr=0.4 or here.threads=2."),
+]
+Id = Annotated[str | None, typer.Option("--id", help="Id of this process; default here.id.")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run folder, a run.toml or nats://host:port/run.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")]
+Endpoint = Annotated[
+    str | None, typer.Option("--store-endpoint", help="Address of an S3 server that is not AWS.")
+]
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco demo", "decodiloco demo --kill learner@20 --kill syncer@45 --dir runs/mine"
+    )
+)
+def demo(
+    learners: Annotated[int, typer.Option(help="How many learners train.")] = 3,
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="kill -9 at a syncer step: learner@40, syncer@60 or an id, b@40; `none` for "
+            "no kill. Default: a learner at a quarter, the leading syncer at a half."
+        ),
+    ] = None,
+    store: Annotated[str | None, typer.Option(help="Object store; default DIR/store.")] = None,
+    store_endpoint: Endpoint = None,
+    nats: Annotated[
+        str | None, typer.Option(help="A NATS server that runs; default one of the demo's own.")
+    ] = None,
+    folder: Annotated[Path, typer.Option("--dir", help="The run folder.")] = Path("runs/demo"),
+    steps: Annotated[int, typer.Option(min=4, help="The run ends after so many merges.")] = 90,
+    data: Annotated[
+        str | None, typer.Option(help="Text to train on: a glob; default Python's own library.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a small model on this machine, kill parts of it, and sum up what happened.
+
+    The same command again continues a run that was stopped, or tells a finished one's summary.
+    """
+    from decodiloco.local import demo as room
+
+    asked = room.Asked(
+        folder, learners, steps, tuple(kill or ()), data, store, store_endpoint, nats
+    )
+    raise typer.Exit(room.demo(asked, as_json))
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco up --config run.toml",
+        "decodiloco up --config run.toml --learners 2 --syncers 1 --set end.steps=50",
+    )
+)
+def up(
+    config: ConfigFile,
+    learners: Annotated[int, typer.Option(help="How many learners train.")] = 3,
+    syncers: Annotated[int, typer.Option(help="One leads, the others stand by.")] = 2,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="The run folder; default runs/NAME.")
+    ] = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a whole cluster for your own config on this machine, to the end of its run."""
+    from decodiloco.local import demo as room
+    from decodiloco.local.cluster import Size
+
+    size = Size(learners, syncers)
+    raise typer.Exit(room.up(config, settings or (), folder, size, as_json))
+
+
+@app.command(
+    "open",
+    epilog=examples(
+        "decodiloco open --config run.toml", "decodiloco open --config run.toml --set name=second"
+    ),
+)
+def open_(config: ConfigFile, settings: Settings = None) -> None:
+    """Open a run with the built-in model: its first fact and its first bytes. Once, by anyone."""
+    from decodiloco.open_run import open_run
+    from decodiloco.training.gpt import build
+
+    loaded = _loaded(config, settings, "open")
+    open_run(loaded, build(loaded.run.model))
+    typer.echo(f"run {loaded.run.name} is open; learners may join")
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco syncer --config run.toml --id syncer-1",
+        "decodiloco syncer --config run.toml --id syncer-2 --set here.nats=nats://10.0.0.5:4222",
+    )
+)
+def syncer(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
+    """Run a syncer: it leads, or stands by to take over, until the run is closed."""
+    from decodiloco.stopping import run_until_stopped
+    from decodiloco.syncer.service import run_syncer
+
+    loaded = _loaded(config, settings, "syncer", id_)
+    run_until_stopped(run_syncer(loaded, _id(loaded, id_)))
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco learner --config run.toml --id a",
+        "decodiloco learner --config run.toml --id b --set here.threads=2",
+    )
+)
+def learner(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
+    """Train with the built-in trainer until the run is closed. SIGTERM leaves in good order."""
+    from decodiloco.training.trainer import run_learner
+
+    loaded = _loaded(config, settings, "learner", id_)
+    run_learner(loaded, _id(loaded, id_))
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco evaluator --config run.toml",
+        "decodiloco evaluator --config runs/demo/run.toml --set here.region=home",
+    )
+)
+def evaluator(
+    config: ConfigFile,
+    id_: Annotated[str, typer.Option("--id", help="Under which id it speaks.")] = "evaluator",
+    settings: Settings = None,
+) -> None:
+    """Report the merged model's loss on held-out text until the run is closed."""
+    from decodiloco.training.evaluator import run_evaluator
+
+    run_evaluator(_loaded(config, settings, "evaluator", id_), id_)
+
+
+@app.command(
+    epilog=examples("decodiloco close runs/demo", "decodiloco close nats://127.0.0.1:4222/demo")
+)
+def close(run: Run, store_endpoint: Endpoint = None) -> None:
+    """End a run in good order: one last round of each fragment, then it is closed."""
+    import asyncio
+
+    from decodiloco.close import close_run
+    from decodiloco.visit import address_of
+
+    typer.echo(asyncio.run(close_run(address_of(run, store_endpoint))))
+
+
+@app.command(
+    epilog=examples("decodiloco status runs/demo --watch", "decodiloco status runs/demo --json")
+)
+def status(
+    run: Run,
+    watch: Annotated[bool, typer.Option("--watch", help="Again each second.")] = False,
+    as_json: AsJson = False,
+    store_endpoint: Endpoint = None,
+) -> None:
+    """Show learners, fragments, rounds, tokens, loss, who is missed, share merged, goodput."""
+    import asyncio
+    import json
+
+    from decodiloco import status as room
+    from decodiloco.status_view import lines_of
+    from decodiloco.stopping import run_until_stopped
+    from decodiloco.visit import address_of
+
+    address = address_of(run, store_endpoint)
+    if watch:
+        run_until_stopped(room.watch(address, as_json))
+        return
+    report = asyncio.run(room.status(address))
+    typer.echo(json.dumps(report) if as_json else "\n".join(lines_of(report)))
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco doctor --config run.toml",
+        "decodiloco doctor --config run.toml --set here.nats=nats://10.0.0.5:4222 --json",
+    )
+)
+def doctor(config: ConfigFile, settings: Settings = None, as_json: AsJson = False) -> None:
+    """Check what a run needs from here: server, store, rights, times, and this installation."""
+    from decodiloco.config import load_config
+    from decodiloco.doctor import examine, tell
+
+    raise typer.Exit(tell(examine(load_config(config, settings or ())), as_json))
+
+
+def main() -> None:
+    """The entry of the console script: a Failure is one clear line and its exit code."""
+    from streams.errors import Failure
+
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(arguments, prog_name="decodiloco")
+    except Failure as failure:
+        if debug:
+            raise
+        typer.echo(f"decodiloco: {failure}", err=True)
+        sys.exit(failure.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _loaded(path: Path, settings: list[str] | None, role: str, id_: str | None = None) -> Config:
+    from decodiloco.config import load_config
+    from decodiloco.telemetry import configure
+
+    config = load_config(path, settings or ())
+    configure(run=config.run.name, role=role, id=id_ or config.here.id or role)
+    return config
+
+
+def _id(config: Config, id_: str | None) -> str:
+    from decodiloco.errors import ConfigInvalid
+    from streams.subjects import checked
+
+    named = id_ or config.here.id
+    if named is None:
+        raise ConfigInvalid("this process has no id: give --id, or set here.id in the config")
+    return checked(named, "id")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""The learner's state from the tape's facts. Knows no clock, no tensor, no store, no network.
+
+Facts may come filtered: those of the run and of this learner. A fact that was folded already
+changes nothing. What happens beside the tape is told to `decodiloco.learner.telling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from decodiloco.learner.state import Anchor, Checkpoint, Copy, Fragment, Round, Sent, State
+from decodiloco.opening import Opening
+from streams.envelope import Envelope
+from streams.events import (
+    Adoption,
+    CheckpointStored,
+    DeltaOffered,
+    DeltaRefused,
+    Event,
+    FragmentMerged,
+    LearnerJoined,
+    LearnerLeft,
+    MergeAbandoned,
+    MessageRefused,
+    RoundOpened,
+    RunClosed,
+    RunClosing,
+    WindowClosed,
+)
+
+NOT_FINITE = "not finite"
+
+
+def begin(opening: Opening, learner: str) -> State:
+    """The state before the first fact: nothing is in the model yet."""
+    return State(
+        opening=opening,
+        learner=learner,
+        fragments=tuple(Fragment(0, manifest) for manifest in opening.fragments),
+    )
+
+
+def fold(state: State, envelope: Envelope) -> State:
+    """The state one fact later."""
+    if envelope.position <= state.position:
+        return state
+    return _apply(replace(state, position=envelope.position), envelope.event)
+
+
+def _apply(state: State, event: Event) -> State:
+    match event:
+        case LearnerJoined() if event.learner == state.learner:
+            return _joined(state, event)
+        case LearnerLeft() if event.learner == state.learner:
+            return _left(state, event)
+        case DeltaOffered() if event.learner == state.learner:
+            return _offered(state, event)
+        case DeltaRefused() if event.learner == state.learner:
+            return _refused(state, event)
+        case CheckpointStored():
+            return _checkpoint_stored(state, event)
+        case MessageRefused():
+            return _complained(state, event)
+        case RoundOpened():
+            return _round_opened(state, event)
+        case WindowClosed():
+            return _window_closed(state, event)
+        case FragmentMerged():
+            return _merged(state, event)
+        case MergeAbandoned():
+            return _abandoned(state, event)
+        case RunClosing():
+            return replace(state, closing=True)
+        case RunClosed():
+            state = replace(state, closing=True, closed=event, making=(), drafts=())
+            return state if state.leaving else replace(state, refresh="close")
+        case _:
+            return state
+
+
+def changed(state: State, index: int, fragment: Fragment) -> State:
+    """The state with one fragment replaced."""
+    fragments = list(state.fragments)
+    fragments[index] = fragment
+    return replace(state, fragments=tuple(fragments))
+
+
+def healing(state: State) -> State:
+    """From now on nothing of the live parameters is offered until all of them are overwritten."""
+    if state.refresh or state.leaving:
+        return state
+    fragments = tuple(replace(fragment, copy=None, answered=0) for fragment in state.fragments)
+    kept = tuple(draft for draft in state.drafts if draft.copy is None)
+    return replace(state, refresh="heal", fragments=fragments, making=(), drafts=kept)
+
+
+def _joined(state: State, event: LearnerJoined) -> State:
+    """A life of this learner begins: ours, an older one, or one that ends ours."""
+    if event.nonce != state.nonce:
+        return replace(state, ended_by=state.position) if state.incarnation else state
+    fragments = tuple(
+        replace(
+            fragment,
+            anchor=Anchor(fragment.anchor.version, event.learner_step, event.tokens_trained),
+        )
+        for fragment in state.fragments
+    )
+    return replace(
+        state,
+        incarnation=state.position,
+        joined=event,
+        fragments=fragments,
+        learner_step=event.learner_step,
+        tokens_trained=event.tokens_trained,
+        cursor=event.cursor,
+        checkpointed_step=event.learner_step,
+    )
+
+
+def _left(state: State, event: LearnerLeft) -> State:
+    if not state.incarnation:
+        return _heard_of(state, event, event.adopted)
+    if event.incarnation != state.incarnation:
+        return state
+    return replace(_settled(state, event.said), left=True)
+
+
+def _offered(state: State, event: DeltaOffered) -> State:
+    if not state.incarnation:
+        return _heard_of(state, event, event.adopted)
+    if event.incarnation != state.incarnation:
+        return state
+    sent = Sent(state.position, event.fragment, event.round, event.learner_step)
+    return replace(_settled(state, event.said), sent=(*state.sent, sent))
+
+
+def _heard_of(state: State, word: DeltaOffered | LearnerLeft, adopted: Iterable[Adoption]) -> State:
+    """Counters and cursor that an earlier life left on the tape: the next one goes on there."""
+    if word.learner_step >= state.learner_step:
+        state = replace(state, cursor=word.cursor)
+    return replace(
+        state,
+        learner_step=max(
+            [state.learner_step, word.learner_step, *(a.learner_step for a in adopted)]
+        ),
+        tokens_trained=max(
+            [state.tokens_trained, word.tokens_trained, *(a.tokens_trained for a in adopted)]
+        ),
+    )
+
+
+def _refused(state: State, event: DeltaRefused) -> State:
+    """A refusal is no answer. Adoptions that the refused word carried are to be told again."""
+    if not state.incarnation or event.incarnation != state.incarnation:
+        return state
+    word = state.in_flight
+    if isinstance(word, DeltaOffered) and word.said == event.said:
+        lost = () if event.reason.startswith("adopted") else word.adopted
+        state = replace(state, adoptions=(*lost, *state.adoptions))
+    state = _settled(state, event.said)
+    if event.fragment < len(state.fragments):
+        fragment = state.fragments[event.fragment]
+        if fragment.answered == event.round:
+            state = changed(state, event.fragment, replace(fragment, answered=0))
+    if event.reason.startswith(NOT_FINITE) and event.learner_step > state.healed_step:
+        return healing(state)
+    return state
+
+
+def _settled(state: State, said: int) -> State:
+    """A word of ours stands on the tape: the next one may be said."""
+    word = state.in_flight
+    if word is not None and getattr(word, "said", 0) == said:
+        return replace(state, in_flight=None)
+    return state
+
+
+def _checkpoint_stored(state: State, event: CheckpointStored) -> State:
+    stored = Checkpoint(event.learner, event.learner_step, event.step, event.manifest)
+    state = replace(state, checkpoints={**state.checkpoints, event.learner: stored})
+    if event.learner == state.learner and event.incarnation == state.incarnation:
+        return _settled(state, event.said)
+    return state
+
+
+def _complained(state: State, event: MessageRefused) -> State:
+    if f".{state.learner}." in event.source:
+        return replace(state, complaint=event.reason)
+    return state
+
+
+def _round_opened(state: State, event: RoundOpened) -> State:
+    fragment = replace(
+        state.fragments[event.fragment], round=Round(event.round, event.version, True)
+    )
+    return replace(
+        changed(state, event.fragment, fragment),
+        round=event.round,
+        pace_seconds=event.pace_seconds,
+        run_tokens=event.tokens,
+    )
+
+
+def _window_closed(state: State, event: WindowClosed) -> State:
+    fragment = state.fragments[event.fragment]
+    assert fragment.round is not None and fragment.round.number == event.round
+    fragment = replace(fragment, round=replace(fragment.round, collecting=False))
+    sent = tuple(offer for offer in state.sent if offer.position not in event.superseded)
+    return replace(changed(state, event.fragment, fragment), sent=sent)
+
+
+def _merged(state: State, event: FragmentMerged) -> State:
+    """A fragment has a new version. Work of ours that is in it must not be offered again."""
+    fragment = replace(
+        state.fragments[event.fragment],
+        newest=event.version,
+        manifest=event.parameters,
+        round=None,
+    )
+    for offer in state.sent:
+        if offer.position in event.contributions:
+            fragment = replace(
+                fragment,
+                merged_step=max(fragment.merged_step, offer.learner_step),
+                merged_version=event.version,
+            )
+    state = replace(
+        changed(state, event.fragment, fragment),
+        step=event.step,
+        making=tuple(c for c in state.making if not _is_taken(c, event.fragment, fragment)),
+        drafts=tuple(
+            draft
+            for draft in state.drafts
+            if draft.copy is None or not _is_taken(draft.copy, event.fragment, fragment)
+        ),
+    )
+    left_out = {item.position: item.reason for item in event.left_out}
+    state = _left_out(state, left_out, 0)
+    sent = tuple(offer for offer in state.sent if offer.position not in event.contributions)
+    return replace(state, sent=sent)
+
+
+def _is_taken(copy: Copy, index: int, fragment: Fragment) -> bool:
+    """Whether a copy holds steps that are merged by now: an offer of it would be refused."""
+    return copy.fragment == index and copy.base.learner_step < fragment.merged_step
+
+
+def _abandoned(state: State, event: MergeAbandoned) -> State:
+    """The round is open again; who was left out may answer it again."""
+    for index, fragment in enumerate(state.fragments):
+        if fragment.round is not None and fragment.round.number == event.round:
+            state = changed(
+                state, index, replace(fragment, round=replace(fragment.round, collecting=True))
+            )
+    return _left_out(state, {item.position: item.reason for item in event.left_out}, event.round)
+
+
+def _left_out(state: State, reasons: dict[int, str], open_round: int) -> State:
+    """Offers of ours whose bytes did not pass. In a round that is open again they are no answer."""
+    ours = [offer for offer in state.sent if offer.position in reasons]
+    state = replace(
+        state, sent=tuple(offer for offer in state.sent if offer.position not in reasons)
+    )
+    for offer in ours:
+        fragment = state.fragments[offer.fragment]
+        if open_round and fragment.answered == offer.round == open_round:
+            state = changed(state, offer.fragment, replace(fragment, answered=0))
+        not_finite = reasons[offer.position].startswith(NOT_FINITE)
+        if not_finite and offer.learner_step > state.healed_step:
+            state = healing(state)
+    return state

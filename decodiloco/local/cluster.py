@@ -1,0 +1,216 @@
+"""A whole cluster on one machine: server, syncers, learners, evaluator and recorder as processes.
+
+Knows the order in which they start and stop, and follows the tape to tell what happens. What
+a run is made of and when it is hurt is handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from decodiloco.config import Config
+from decodiloco.local.folder import wants_server, write_config
+from decodiloco.local.kills import Injector
+from decodiloco.local.plan import (
+    Kill,
+    evaluator_role,
+    learner_ids,
+    learner_roles,
+    opener_role,
+    recorder_role,
+    still_to_come,
+    syncer_ids,
+    syncer_roles,
+)
+from decodiloco.local.settings import asked_settings
+from decodiloco.local.story import Story
+from decodiloco.local.supervisor import Supervisor, end_leftovers
+from decodiloco.local.view import Display
+from decodiloco.places import Places, open_places
+from streams.errors import StreamMissing, Trouble
+from streams.nats_server import NatsServer
+
+TICK_SECONDS = 0.25
+QUIET_SECONDS_MAX = 180.0
+FAREWELL_SECONDS_MAX = 90.0
+RECORDER_SECONDS_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many learners and syncers a cluster has."""
+
+    learners: int
+    syncers: int
+
+
+class Cluster:
+    """The processes of one run in one folder, from the first to the last."""
+
+    def __init__(self, folder: Path, config: Config, size: Size, display: Display) -> None:
+        self.story = Story()
+        self._folder = folder
+        self._config = config
+        self._size = size
+        self._display = display
+        self._supervisor = Supervisor(folder, display.note)
+        self._heard_seconds = 0.0
+
+    async def run(self, kills: Sequence[Kill]) -> Story:
+        """Starts or continues the run and stays with it to its end.
+
+        Stops everything in order on the way out, whatever happened.
+        """
+        for name in await asyncio.to_thread(end_leftovers, self._folder):
+            self._display.note(f"{name} was left by an earlier start and is ended")
+        async with self._server():
+            try:
+                await self._live(kills)
+            finally:
+                await asyncio.shield(self._stop())
+        return self.story
+
+    @asynccontextmanager
+    async def _server(self) -> AsyncIterator[None]:
+        """An embedded server while it is needed; run.toml then holds its address."""
+        server = None
+        nats = self._config.here.nats
+        if wants_server(nats):
+            server = await _started(self._folder / "nats", urlsplit(nats).port or None)
+            here = self._config.here.model_copy(update={"nats": server.url})
+            self._config = self._config.model_copy(update={"here": here})
+            self._supervisor.note_foreign("nats-server", server.pid)
+            self._display.note(f"nats-server answers at {server.url}")
+        try:
+            write_config(self._folder, asked_settings(self._config))
+            yield
+        finally:
+            if server is not None:
+                await asyncio.to_thread(server.stop)
+
+    async def _live(self, kills: Sequence[Kill]) -> None:
+        folder = str(self._folder)
+        places = await open_places(self._config, "demo")
+        try:
+            if not await _is_opened(places):
+                await self._supervisor.run_once(opener_role(folder))
+            await self._catch_up(places)
+            if self.story.closed is not None:  # all that can be missing is the end of the file
+                await self._supervisor.run_once(recorder_role(folder))
+            else:
+                await self._accompany(places, kills)
+        finally:
+            await places.close()
+
+    async def _catch_up(self, places: Places) -> None:
+        """Reads what an earlier start left on the tape, so that it is not done again."""
+        last = await places.tape.last()
+        now = asyncio.get_running_loop().time()
+        while self.story.position < last:
+            for envelope in await places.tape.read(self.story.position):
+                self.story.hear(envelope, now)
+        if self.story.position > 1:
+            self._display.note(
+                f"continuing run {self.story.run} at step {self.story.step} "
+                f"(position {self.story.position})"
+            )
+        self.story.leader = None
+
+    async def _accompany(self, places: Places, kills: Sequence[Kill]) -> None:
+        folder = str(self._folder)
+        coming = still_to_come(kills, self.story.struck, syncer_ids(self._size.syncers))
+        roles = [
+            *syncer_roles(folder, self._size.syncers),
+            *(role for role in learner_roles(folder, self._size.learners) if self._is_due(role.id)),
+            evaluator_role(folder),
+            recorder_role(folder),
+        ]
+        inbox = places.inboxes[self._config.here.region]
+        injector = Injector(self.story, self._supervisor, inbox, self._display.note)
+        self._display.begin()
+        try:
+            async with asyncio.TaskGroup() as group:
+                keepers = {
+                    role.name: group.create_task(self._supervisor.keep(role)) for role in roles
+                }
+                others = [
+                    group.create_task(self._follow(places)),
+                    group.create_task(self._listen(places)),
+                    group.create_task(injector.run(coming)),
+                ]
+                await self._until_finished()
+                await self._until_recorded(keepers["recorder"])
+                for task in (*others, *keepers.values()):
+                    task.cancel()
+        finally:
+            self._display.end()
+
+    def _is_due(self, learner: str) -> bool:
+        lane = self.story.lanes.get(learner)
+        return lane is None or lane.state != "finished"
+
+    async def _follow(self, places: Places) -> None:
+        loop = asyncio.get_running_loop()
+        async with aclosing(places.tape.follow(self.story.position)) as facts:
+            async for envelope in facts:
+                self._heard_seconds = loop.time()
+                line = self.story.hear(envelope, loop.time())
+                if line is not None:
+                    self._display.note(line)
+
+    async def _listen(self, places: Places) -> None:
+        loop = asyncio.get_running_loop()
+        async with aclosing(places.pulse.listen()) as beats:
+            async for beat in beats:
+                self.story.feel(beat, loop.time())
+
+    async def _until_finished(self) -> None:
+        """Ticks the display until the run is over; Trouble when nothing happens for too long."""
+        loop = asyncio.get_running_loop()
+        learners = learner_ids(self._size.learners)
+        self._heard_seconds = loop.time()
+        while not self.story.finished(learners):
+            self._display.tick(self.story)
+            patience = QUIET_SECONDS_MAX if self.story.closed is None else FAREWELL_SECONDS_MAX
+            if loop.time() - self._heard_seconds > patience:
+                raise Trouble(
+                    f"nothing was written to the tape for {patience:.0f} s at position "
+                    f"{self.story.position}; look into {self._folder}/logs"
+                )
+            await asyncio.sleep(TICK_SECONDS)
+        self._display.tick(self.story)
+
+    async def _until_recorded(self, recorder: asyncio.Task[None]) -> None:
+        """The recorder seals the file once the tape is quiet; else it is told to, in `_stop`."""
+        await asyncio.wait((recorder,), timeout=RECORDER_SECONDS_MAX)
+
+    async def _stop(self) -> None:
+        """Learners first, so that a syncer still hears them leave; the recorder last."""
+        folder = str(self._folder)
+        learners = [role.name for role in learner_roles(folder, self._size.learners)]
+        await self._supervisor.stop([*learners, "evaluator", "open"])
+        await self._supervisor.stop(syncer_ids(self._size.syncers))
+        await self._supervisor.stop(["recorder"])
+
+
+async def _started(folder: Path, port: int | None) -> NatsServer:
+    """An embedded server; one that a Ctrl-C overtakes while it starts is stopped again."""
+    starting = asyncio.ensure_future(asyncio.to_thread(NatsServer.start, folder, port))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        server = await starting
+        await asyncio.to_thread(server.stop)
+        raise
+
+
+async def _is_opened(places: Places) -> bool:
+    try:
+        return await places.tape.last() > 0
+    except StreamMissing:
+        return False

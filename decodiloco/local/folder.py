@@ -1,0 +1,110 @@
+"""A run folder: its lock, its run.toml, its summary, and the embedded server that lives in it.
+
+Knows files and the server's process. It must not know rounds, learners or what is shown.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from decodiloco.config import Config, load_config
+from decodiloco.errors import ConfigDiffers
+from decodiloco.local.settings import as_toml, differences
+from streams.errors import AskedWrongly, Trouble
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PROBE_SECONDS = 1.0
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Holds a run folder for one start at a time; makes it if it is not there.
+
+    Raises Trouble for a folder that cannot be written, AskedWrongly when another start holds it.
+    """
+    try:
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Trouble(f"folder {folder}: {error.strerror}; choose another one with --dir") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AskedWrongly(
+                f"folder {folder}: another demo or up runs in it; stop that one, or choose "
+                "another folder with --dir"
+            ) from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def config_there(folder: Path) -> Config | None:
+    """The config of the run that is in this folder already."""
+    path = folder / "run.toml"
+    return load_config(path) if path.exists() else None
+
+
+def check_same_run(folder: Path, asked: Config) -> None:
+    """Raises ConfigDiffers, with every field that differs, when another run is in the folder."""
+    there = config_there(folder)
+    if there is None:
+        return
+    parted = differences(there, asked)
+    if parted:
+        raise ConfigDiffers(
+            f"folder {folder} holds run {there.run.name} with other settings:\n"
+            + "\n".join(f"  {line}" for line in parted)
+            + "\nask for the same settings to continue it, or choose another folder with --dir"
+        )
+
+
+def write_config(folder: Path, tables: Mapping[str, Any]) -> Config:
+    """Writes run.toml whole or not at all, and reads it back."""
+    _write_whole(folder / "run.toml", as_toml(tables))
+    return load_config(folder / "run.toml")
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Keeps a finished run's summary: some of it was heard and stands on no tape."""
+    _write_whole(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def summary_there(folder: Path) -> dict[str, Any] | None:
+    """The summary of the finished run in this folder, or None."""
+    path = folder / "summary.json"
+    if not path.exists():
+        return None
+    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return summary
+
+
+def answers(nats_url: str) -> bool:
+    """Whether anything listens at a server's address."""
+    parts = urlsplit(nats_url)
+    address = (parts.hostname or "", 4222 if parts.port is None else parts.port)
+    try:
+        with socket.create_connection(address, PROBE_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def wants_server(nats_url: str) -> bool:
+    """Whether an address is this machine's own and nobody answers there."""
+    return urlsplit(nats_url).hostname in LOOPBACK and not answers(nats_url)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    draft = path.with_name(path.name + ".new")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

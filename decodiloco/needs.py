@@ -1,0 +1,67 @@
+"""What measured times mean for a run: the overlap it needs and the work that overwriting loses.
+
+Pure arithmetic on seconds; it must not know how they were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from decodiloco.config import Run
+from decodiloco.fragments.schedule import pace_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The overlap that leaves one step of slack, what the run has, and the share lost."""
+
+    overlap_needed: int
+    overlap_max: int
+    overlap_set: int | None
+    lost_share: float
+
+    def lines(self) -> list[str]:
+        """For people, with what to do when it does not fit."""
+        lines = [
+            f"overlap needed: {self.overlap_needed} rounds (at most {self.overlap_max} fit)",
+            f"work lost to overwrite: about {100 * self.lost_share:.0f} %",
+        ]
+        if self.overlap_needed > self.overlap_max:
+            lines.append(
+                "the network is too slow for this pace: rounds will open more slowly; "
+                "raise inner_steps (H)"
+            )
+        elif self.overlap_set is not None and self.overlap_set < self.overlap_needed:
+            lines.append(
+                f"window.overlap is {self.overlap_set}: too few; set it to auto or to "
+                f"{self.overlap_needed}"
+            )
+        return lines
+
+    def plain(self) -> dict[str, Any]:
+        """For a machine."""
+        return {"overlap_needed": self.overlap_needed, "lost_share": self.lost_share}
+
+
+def needs_of(run: Run, upload_seconds: float, download_seconds: float) -> Needs:
+    """What a run needs of a network with these times for one fragment's delta and fragment.
+
+    slack = overlap * pace * step - (quorum + merge + fetch) >= one step  (paper Eq. 3), with
+    quorum = one step (the next boundary) + upload. The share that overwriting loses is the
+    time from the copy to the adoption over H steps (research/review.md D).
+    """
+    step = run.window.step_seconds
+    pace_seconds = pace_steps(run.inner_steps, run.fragments) * step
+    quorum_seconds = step + upload_seconds
+    overlap = math.ceil((step + quorum_seconds + download_seconds) / pace_seconds)
+    # An offer waits half a step for the others, a merged fragment half a step for its boundary.
+    lost = (upload_seconds + step + download_seconds) / (run.inner_steps * step)
+    chosen = run.window.overlap
+    return Needs(
+        overlap_needed=max(1, overlap),
+        overlap_max=max(1, run.fragments - 1),
+        overlap_set=None if chosen == "auto" else chosen,
+        lost_share=min(1.0, lost),
+    )

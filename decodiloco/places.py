@@ -1,0 +1,56 @@
+"""Where a run is kept, opened from a config: its tape, its inboxes, its pulse and its store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from decodiloco.config import Config
+from decodiloco.store.blobs import BlobStore, open_store
+from streams.inbox import Inbox
+from streams.pulse import Pulse
+from streams.tape import Tape
+
+
+class Closable(Protocol):
+    """What holds the connection that tape, inboxes and pulse share."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The four places of a run, ready for use. Memory bodies and real ones look alike."""
+
+    tape: Tape
+    inboxes: Mapping[str, Inbox]
+    pulse: Pulse
+    store: BlobStore
+    held: tuple[Closable, ...] = field(default=())
+
+    async def close(self) -> None:
+        """Lets go of the connection and the store; what was said stays said."""
+        for held in self.held:
+            await held.close()
+        await asyncio.to_thread(self.store.close)
+
+
+async def open_places(config: Config, name: str) -> Places:
+    """Connects to the run's server and store under a name that shows in their logs.
+
+    Raises ServerUnreachable or StoreUnreachable, naming the address and what to do.
+    """
+    from streams.jetstream import connect  # the NATS client loads only where it is used
+
+    store = await asyncio.to_thread(open_store, config.here.store, config.here.store_endpoint)
+    connection = await connect(config.here.nats, name)
+    run = config.run.name
+    return Places(
+        tape=connection.tape(run),
+        inboxes={region: connection.inbox(run, region) for region in config.run.regions},
+        pulse=connection.pulse(run),
+        store=store,
+        held=(connection,),
+    )

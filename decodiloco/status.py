@@ -1,0 +1,103 @@
+"""`decodiloco status`: a run folded from its tape and listened to for a moment, then told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import aclosing
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from decodiloco.status_view import Followed, Report, followed, lines_of, report_of
+from decodiloco.visit import Address, Visit, visited
+from streams.pulse import Beat
+
+LISTEN_SECONDS = 1.0
+SILENT_SECONDS = 3.0
+REFRESH_SECONDS = 1.0
+
+
+class Heard:
+    """The newest heartbeat of each speaker, forgotten once it is old."""
+
+    def __init__(self) -> None:
+        self._beats: dict[str, tuple[float, Beat]] = {}
+
+    async def listen(self, visit: Visit) -> None:
+        """Listens until it is cancelled."""
+        async with aclosing(visit.pulse.listen()) as beats:
+            async for beat in beats:
+                self._beats[f"{beat.role}/{beat.speaker}"] = (time.monotonic(), beat)
+
+    def newest(self) -> dict[str, Beat]:
+        """The beats that are not older than SILENT_SECONDS."""
+        now = time.monotonic()
+        return {
+            key: beat
+            for key, (heard_seconds, beat) in sorted(self._beats.items())
+            if now - heard_seconds <= SILENT_SECONDS
+        }
+
+
+async def status(address: Address) -> Report:
+    """The status of a run now."""
+    async with visited(address, "status") as visit:
+        told, heard = followed(visit.opening), Heard()
+        listening = asyncio.create_task(heard.listen(visit))
+        try:
+            await asyncio.sleep(LISTEN_SECONDS)
+            await _catch_up(visit, told)
+            return report_of(told, heard.newest(), time.time())
+        finally:
+            listening.cancel()
+
+
+async def watch(address: Address, as_json: bool) -> None:
+    """Shows the status again each second until the run is closed or somebody stops it.
+
+    With `as_json` one object a line is printed instead.
+    """
+    async with visited(address, "status") as visit:
+        told, heard = followed(visit.opening), Heard()
+        listening = asyncio.create_task(heard.listen(visit))
+        try:
+            await asyncio.sleep(LISTEN_SECONDS)
+            await _show(visit, told, heard, as_json)
+        finally:
+            listening.cancel()
+
+
+async def _show(visit: Visit, told: Followed, heard: Heard, as_json: bool) -> None:
+    console = Console()
+    with Live(console=console, auto_refresh=False) if console.is_terminal else _Plain() as live:
+        while True:
+            await _catch_up(visit, told)
+            report = report_of(told, heard.newest(), time.time())
+            text = json.dumps(report) if as_json else "\n".join(lines_of(report))
+            if as_json or isinstance(live, _Plain):
+                print(text, flush=True)
+            else:
+                live.update(Text(text), refresh=True)
+            if told.state.closed is not None and not told.state.live:
+                return
+            await asyncio.sleep(REFRESH_SECONDS)
+
+
+async def _catch_up(visit: Visit, told: Followed) -> None:
+    last = await visit.tape.last()
+    while told.state.position < last:
+        for envelope in await visit.tape.read(told.state.position):
+            told.hear(envelope)
+
+
+class _Plain:
+    """Stands where the live screen would on something that is no terminal."""
+
+    def __enter__(self) -> _Plain:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None

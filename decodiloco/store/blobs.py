@@ -1,0 +1,114 @@
+"""The port to stored bytes: put a blob once, read any range of it, ask for its size.
+
+A store knows keys and bytes. It must not know tensors, runs or digests: what it returns is
+checked by whoever named it. A store is synchronous and may be called from any thread, but never
+from an event loop's own thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from decodiloco.errors import BlobCorrupt, ConfigInvalid
+from streams.errors import BadName
+
+KEY_BYTES_MAX = 512
+_SEGMENT = r"[a-z0-9][a-z0-9_-]*"
+_KEY = re.compile(rf"{_SEGMENT}(/{_SEGMENT})*")
+
+Part = bytes | memoryview
+
+
+class BlobStore(Protocol):
+    """Immutable blobs by key. The bodies: memory, a local folder, an S3 bucket."""
+
+    url: str
+    """Where it is, without credentials; `open_store` opens the same place from it."""
+
+    def put(self, key: str, parts: Sequence[Part]) -> None:
+        """Stores the parts, one after another, as one blob. It is durable when this returns.
+
+        A key is written once: the same key again does nothing. Since a key ends in its digest,
+        only the sizes are compared, and another size raises BlobCorrupt. A reader sees the whole
+        blob or none, whatever happens to the writer.
+        """
+
+    def read(self, key: str, start: int, stop: int) -> Part:
+        """Exactly `stop - start` bytes; raises BlobMissing, or BlobCorrupt when it is shorter."""
+
+    def size(self, key: str) -> int | None:
+        """How many bytes the blob has; None when it is not there."""
+
+    def close(self) -> None:
+        """Lets go of connections. What was put stays."""
+
+
+def open_store(url: str, endpoint: str | None = None) -> BlobStore:
+    """The store at `memory://name`, `file:///folder` or `s3://bucket/prefix`.
+
+    `endpoint` is the address of an S3 server that is not AWS. Raises ConfigInvalid for any other
+    address: an unknown place never falls back to a default one.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in ("memory", "file", "s3"):
+        raise ConfigInvalid(
+            f"store {hide_credentials(url)!r}: use memory://name, file:///folder "
+            "or s3://bucket/prefix"
+        )
+    if endpoint is not None and scheme != "s3":
+        raise ConfigInvalid(f"store {url!r} has no endpoint; remove store_endpoint or use s3://")
+    if scheme == "memory":
+        from decodiloco.store.memory import memory_store
+
+        return memory_store(rest)
+    if scheme == "file":
+        from decodiloco.store.local import LocalStore
+
+        if not rest.startswith("/"):
+            raise ConfigInvalid(f"store {url!r}: a folder needs its full path, file:///folder")
+        return LocalStore(Path(unquote(rest)))
+    from decodiloco.store.s3 import S3Store
+
+    return S3Store(url, endpoint)
+
+
+def checked_key(key: str) -> str:
+    """The key itself, if every store can hold it and it cannot lead out of its place."""
+    if len(key) > KEY_BYTES_MAX or not _KEY.fullmatch(key):
+        raise BadName(
+            f"key {key[:80]!r}: use a-z, 0-9, - and _ between single slashes, "
+            f"{KEY_BYTES_MAX} characters at most"
+        )
+    return key
+
+
+def flat(parts: Sequence[Part]) -> tuple[list[memoryview], int]:
+    """The parts as views of single bytes, and their size together."""
+    views = [memoryview(part).cast("B") for part in parts]
+    return views, sum(view.nbytes for view in views)
+
+
+def check_same(key: str, held_bytes: int, put_bytes: int) -> None:
+    """Passes over a blob that is put again; raises BlobCorrupt when it cannot be the same one."""
+    if held_bytes != put_bytes:
+        raise BlobCorrupt(
+            f"blob {key} is stored with {held_bytes} bytes and was put again with {put_bytes}; "
+            "a key names one content only"
+        )
+
+
+def check_range(key: str, start: int, stop: int, held_bytes: int) -> None:
+    """Raises BlobCorrupt when the blob ends before the range does."""
+    assert 0 <= start <= stop, (start, stop)
+    if stop > held_bytes:
+        raise BlobCorrupt(f"blob {key} has {held_bytes} bytes; bytes {start} to {stop} were named")
+
+
+def hide_credentials(url: str) -> str:
+    """The address without a user's name and secret, fit for a message."""
+    user, at, _ = urlsplit(url).netloc.rpartition("@")
+    return url.replace(f"{user}{at}", "", 1) if at else url

@@ -1,0 +1,304 @@
+"""Blobs in an S3 bucket, through s3fs from ordinary threads. Nothing here ever lists.
+
+One place retries: botocore's and s3fs's own repetitions are off, since they would multiply. A
+PUT carries `If-None-Match`, as a second belt: keys name their content, so a server that ignores
+it replaces a blob by itself. Imported only when an s3 address is opened.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from s3fs import S3FileSystem
+
+from decodiloco.errors import BlobMissing, ConfigInvalid, StoreUnreachable
+from decodiloco.store.blobs import (
+    Part,
+    check_range,
+    check_same,
+    checked_key,
+    flat,
+    hide_credentials,
+)
+from decodiloco.store.s3_answers import Kind, kind_of, trouble_of
+from streams.errors import Failure
+
+LIMIT_SECONDS = 20.0
+CONNECT_SECONDS_MAX = 5.0
+SILENCE_SECONDS_MAX = 15.0
+BYTES_PER_SECOND_MIN = 256 * 1024
+"""An attempt slower than this is given up: aiohttp waits for `100 Continue` without a limit."""
+
+WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.05, 2.0
+
+PART_BYTES = 16 * 1024 * 1024
+SINGLE_BYTES_MAX = 2 * PART_BYTES
+PARTS_MAX = 9_000
+RANGE_BYTES_MAX = 8 * 1024 * 1024
+THREADS = 4
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+T = TypeVar("T")
+
+
+class Access(NamedTuple):
+    """A key and its secret. Without them botocore's chain finds, and renews, what it can."""
+
+    key: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"Access(key={self.key!r}, secret=...)"
+
+
+class S3Store:
+    """A store under a prefix of a bucket.
+
+    `limit_seconds`: how long a request is repeated while the server does not answer, or asks us
+    to slow down. The attempt under way is still finished, so a call may last one attempt longer:
+    the silence that is borne, and the time that the slowest line we serve needs for the bytes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        endpoint: str | None = None,
+        access: Access | None = None,
+        limit_seconds: float = LIMIT_SECONDS,
+    ) -> None:
+        self.bucket, self._prefix = _place(url)
+        self.url = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
+        self._endpoint = _checked_endpoint(endpoint)
+        self._limit_seconds = limit_seconds
+        self._silence_seconds = max(1.0, min(SILENCE_SECONDS_MAX, limit_seconds))
+        self._conditional = True
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
+        self._files = S3FileSystem(
+            key=access.key if access else None,
+            secret=access.secret if access else None,
+            endpoint_url=endpoint,
+            use_listings_cache=False,
+            skip_instance_cache=True,
+            default_cache_type="none",
+            max_concurrency=1,
+            fixed_upload_size=True,
+            config_kwargs={
+                "connect_timeout": CONNECT_SECONDS_MAX,
+                "read_timeout": self._silence_seconds,
+                "max_pool_connections": 32,
+                "tcp_keepalive": True,
+                "retries": {"mode": "standard", "total_max_attempts": 1},
+                "s3": {"addressing_style": "path" if endpoint else "auto"},
+                "request_checksum_calculation": "when_required",
+                "response_checksum_validation": "when_required",
+            },
+        )
+        self._files.retries = 1
+
+    def put(self, key: str, parts: Sequence[Part]) -> None:
+        path = self._path(key)
+        views, size_bytes = flat(parts)
+        if size_bytes <= SINGLE_BYTES_MAX:
+            body = b"".join(views)
+            created = self._create(key, "put_object", Key=path, Body=body)
+        else:
+            # Asked first, since a merge made again after a takeover need not be sent again.
+            created = self.size(key) is None and self._put_parts(key, path, views, size_bytes)
+        if not created:
+            held_bytes = self.size(key)
+            if held_bytes is None:
+                raise StoreUnreachable(f"{self._where(key)}: said to be there, but not found")
+            check_same(key, held_bytes, size_bytes)
+
+    def read(self, key: str, start: int, stop: int) -> Part:
+        path = self._path(key)
+        if start == stop:
+            held_bytes = self.size(key)
+            if held_bytes is None:
+                raise BlobMissing(f"blob {key} is not in {self.url}")
+            check_range(key, start, stop, held_bytes)
+            return b""
+        assert 0 <= start < stop, (start, stop)
+        if stop - start <= RANGE_BYTES_MAX:
+            return self._range(key, path, start, stop)
+        whole = memoryview(bytearray(stop - start))
+
+        def fill(begin: int) -> None:
+            end = min(begin + RANGE_BYTES_MAX, stop)
+            whole[begin - start : end - start] = self._range(key, path, begin, end)
+
+        self._in_threads(fill, range(start, stop, RANGE_BYTES_MAX))
+        return whole.toreadonly()
+
+    def size(self, key: str) -> int | None:
+        path = self._path(key)
+        try:
+            answer = self._call(key, "head_object", Key=path)
+        except BlobMissing:
+            # The answer to HEAD has no body, so it cannot say that the bucket is what is missing.
+            with suppress(BlobMissing):
+                self._range(key, path, 0, 1)
+            return None
+        return int(answer["ContentLength"])
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        client = getattr(self._files, "_s3", None)  # the public attribute would connect first
+        if client is not None:
+            self._files.close_session(self._files.loop, client)
+
+    def _put_parts(self, key: str, path: str, views: Sequence[memoryview], size_bytes: int) -> bool:
+        """Sends equal parts; an upload that fails is taken back, and nothing of it is visible."""
+        part_bytes = PART_BYTES
+        while part_bytes * PARTS_MAX < size_bytes:
+            part_bytes *= 2
+        upload = self._call(key, "create_multipart_upload", Key=path)["UploadId"]
+        named = {"Key": path, "UploadId": upload}
+
+        def send(start: int) -> dict[str, Any]:
+            body = _cut(views, start, min(start + part_bytes, size_bytes))
+            number = start // part_bytes + 1
+            answer = self._call(key, "upload_part", PartNumber=number, Body=body, **named)
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
+        try:
+            sent = self._in_threads(send, range(0, size_bytes, part_bytes))
+            try:
+                complete = {"MultipartUpload": {"Parts": sent}, **named}
+                created = self._create(key, "complete_multipart_upload", **complete)
+            except BlobMissing:
+                # The upload is gone: our own request, whose answer was lost, completed it.
+                return False
+        except BaseException:
+            with suppress(Failure):
+                self._call(key, "abort_multipart_upload", **named)
+            raise
+        if not created:
+            with suppress(Failure):
+                self._call(key, "abort_multipart_upload", **named)
+        return created
+
+    def _create(self, key: str, method: str, **request: Any) -> bool:
+        """Sends a request that makes an object; False when one of this name is there."""
+        condition = {"IfNoneMatch": "*"} if self._conditional else {}
+        try:
+            self._call(key, method, **request, **condition)
+        except _ThereAlready:
+            return False
+        except _NotOffered:
+            self._conditional = False
+            self._call(key, method, **request)
+        return True
+
+    def _range(self, key: str, path: str, start: int, stop: int) -> bytes:
+        attempt = partial(
+            self._files.cat_file,
+            f"{self.bucket}/{path}",
+            start=start,
+            end=stop,
+            timeout=self._attempt_seconds(stop - start),
+        )
+        got: bytes = self._until_answered(key, attempt)
+        if len(got) > stop - start:
+            raise StoreUnreachable(f"{self._where(key)}: this server does not read ranges")
+        check_range(key, start, stop, start + len(got))
+        return got
+
+    def _call(self, key: str, method: str, **request: Any) -> Any:
+        timeout = self._attempt_seconds(len(request.get("Body", b"")))
+        call = partial(self._files.call_s3, method, Bucket=self.bucket, **request)
+        return self._until_answered(key, partial(call, timeout=timeout))
+
+    def _attempt_seconds(self, size_bytes: int) -> float:
+        return self._silence_seconds + size_bytes / BYTES_PER_SECOND_MIN
+
+    def _until_answered(self, key: str, attempt: Callable[[], T]) -> T:
+        """Repeats what may succeed later, with growing random waits, until the limit."""
+        deadline = time.monotonic() + self._limit_seconds
+        wait_seconds = WAIT_SECONDS_MIN
+        while True:
+            try:
+                return attempt()
+            except Exception as error:
+                kind = kind_of(error)
+                if kind is Kind.THERE_ALREADY:
+                    raise _ThereAlready from error
+                if kind is Kind.NOT_OFFERED:
+                    raise _NotOffered from error
+                pause_seconds = random.uniform(0.5, 1.0) * wait_seconds
+                late = time.monotonic() + pause_seconds > deadline
+                if kind is not Kind.LATER or late:
+                    raise trouble_of(error, kind, self._where(key)) from error
+            time.sleep(pause_seconds)
+            wait_seconds = min(2 * wait_seconds, WAIT_SECONDS_MAX)
+
+    def _in_threads(self, work: Callable[[int], T], starts: Iterable[int]) -> list[T]:
+        """Does all pieces, in order of their starts; after a failure no further one is begun."""
+        futures = [self._threads.submit(work, start) for start in starts]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            for future in futures:
+                if not future.cancelled():
+                    future.exception()
+
+    def _path(self, key: str) -> str:
+        return f"{self._prefix}/{checked_key(key)}" if self._prefix else checked_key(key)
+
+    def _where(self, key: str) -> str:
+        return f"blob {key} of {self.url} at {self._endpoint}"
+
+
+class _ThereAlready(Exception):
+    """An object of this name is there."""
+
+
+class _NotOffered(Exception):
+    """The server does not know conditional requests."""
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Bucket and prefix of an s3 address; raises ConfigInvalid."""
+    shown = hide_credentials(url)
+    if shown != url:
+        raise ConfigInvalid(
+            f"store {shown!r}: keep credentials out of the address; "
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigInvalid(f"store {url!r}: {bucket!r} is no bucket; use s3://bucket/prefix")
+    prefix = prefix.strip("/")
+    return bucket, checked_key(prefix) if prefix else ""
+
+
+def _checked_endpoint(endpoint: str | None) -> str:
+    if endpoint is None:
+        return "AWS"
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
+        raise ConfigInvalid(
+            f"store endpoint {hide_credentials(endpoint)!r}: use http://host:port or https://host"
+        )
+    return endpoint
+
+
+def _cut(views: Sequence[memoryview], start: int, stop: int) -> bytes:
+    """Bytes `start` to `stop` of the views laid end to end."""
+    pieces, offset = [], 0
+    for view in views:
+        begin, end = max(start - offset, 0), min(stop - offset, view.nbytes)
+        if begin < end:
+            pieces.append(view[begin:end])
+        offset += view.nbytes
+    return b"".join(pieces)

@@ -1,0 +1,250 @@
+"""Tensors as one blob and back: a safetensors file that can be checked piece by piece.
+
+The manifest's digest is the blake3 of the header, and the header holds the blake3 of each 8 MiB
+of payload: one digest commits to everything, and every ranged read is checked by itself.
+Knows the store only as something that reads ranges; waits for nothing and retries nothing but a
+chunk that came broken over the wire.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from blake3 import blake3
+
+from decodiloco.errors import BlobCorrupt
+from decodiloco.merge.exact import square_sum
+from decodiloco.store.codecs import decode, encoded_view
+from decodiloco.store.header import (
+    CHUNK_BYTES,
+    HEADER_BYTES_MAX,
+    LENGTH_BYTES,
+    Entry,
+    Header,
+    parse_header,
+    place,
+    render_header,
+)
+from streams.manifest import Manifest
+
+FIRST_READ_BYTES = 64 * 1024
+CHUNK_READS_MAX = 2
+RAW = "raw"
+
+_DTYPE_OF_CODEC = {"fp32": "F32", "bf16": "BF16"}
+_RAW_DTYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "I64": np.dtype("<i8"),
+    "U8": np.dtype("u1"),
+}
+
+Part = bytes | memoryview
+
+
+class Ranges(Protocol):
+    """The side of a BlobStore that is needed here."""
+
+    def read(self, key: str, start: int, stop: int) -> Part:
+        """Exactly `stop - start` bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A blob ready to be stored: its parts in order, and the manifest that names it.
+
+    Parts may be the memory of the arrays they were made from: change none before it is stored.
+    """
+
+    parts: tuple[Part, ...]
+    manifest: Manifest
+
+
+def encode_tensors(
+    tensors: Mapping[str, npt.NDArray[np.float32]], codec: str, squares: bool = False
+) -> Encoded:
+    """Code float32 tensors, sorted by name, as one blob.
+
+    `codec` is fp32 or bf16. With `squares` (deltas) the header carries the sum of squares of each
+    tensor as it will be decoded. The same tensors give the same bytes on any machine.
+    """
+    names = sorted(tensors)
+    payload = [encoded_view(tensors[name], codec) for name in names]
+    sums = [square_sum(decode(part, codec)) for part in payload] if squares else None
+    named = [(name, _DTYPE_OF_CODEC[codec], tensors[name].shape) for name in names]
+    return _sealed(named, payload, codec, sums)
+
+
+def encode_raw(arrays: Mapping[str, npt.NDArray[Any]]) -> Encoded:
+    """Code arrays of float32, int64 or uint8 as they are (checkpoints).
+
+    Wider elements come first, so that all are aligned; within one width, sorted by name.
+    """
+    dtypes = {name: _raw_dtype(name, array) for name, array in arrays.items()}
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    payload = [np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data for name in names]
+    named = [(name, dtypes[name], arrays[name].shape) for name in names]
+    return _sealed(named, payload, RAW, None)
+
+
+def open_tensors(store: Ranges, key: str, manifest: Manifest) -> TensorBlob:
+    """Read and check a blob's header; the payload is read when it is asked for.
+
+    Raises BlobMissing, or BlobCorrupt when it is not the blob that the manifest names.
+    """
+    start = bytes(store.read(key, 0, min(FIRST_READ_BYTES, manifest.bytes)))
+    size = LENGTH_BYTES + int.from_bytes(start[:LENGTH_BYTES], "little")
+    if size > min(manifest.bytes, HEADER_BYTES_MAX) or len(start) < LENGTH_BYTES:
+        raise BlobCorrupt(f"blob {key}: a header of {size} bytes in {manifest.bytes}")
+    if size > len(start):
+        start += bytes(store.read(key, len(start), size))
+    if blake3(start[:size]).digest() != manifest.digest:
+        raise BlobCorrupt(f"blob {key}: its header does not match {manifest.digest.hex()[:16]}")
+    header = parse_header(start[:size], key)
+    if size + header.payload_bytes != manifest.bytes:
+        raise BlobCorrupt(f"blob {key}: its tensors do not fill {manifest.bytes} bytes")
+    wanted = _DTYPE_OF_CODEC.get(manifest.codec)
+    known = _RAW_DTYPES if manifest.codec == RAW else (wanted,)
+    if any(entry.dtype not in known for entry in header.entries):
+        raise BlobCorrupt(f"blob {key}: its tensors are not coded in {manifest.codec}")
+    return TensorBlob(store, key, manifest, header)
+
+
+def read_tensors(store: Ranges, key: str, manifest: Manifest) -> dict[str, npt.NDArray[np.float32]]:
+    """Read and check a whole blob of float32 tensors, in the order of their names."""
+    blob = open_tensors(store, key, manifest)
+    return {name: blob.read(name) for name in blob.names}
+
+
+def read_raw(store: Ranges, key: str, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
+    """Read and check a whole blob that `encode_raw` made, in the order of its bytes."""
+    blob = open_tensors(store, key, manifest)
+    return {name: blob.read_raw(name) for name in blob.names}
+
+
+class TensorBlob:
+    """An opened blob whose header was checked. Safe to read from several threads.
+
+    It keeps the last chunk it read, so a pass over the tensors in order reads each chunk once.
+    """
+
+    def __init__(self, store: Ranges, key: str, manifest: Manifest, header: Header) -> None:
+        self.key = key
+        self.codec = manifest.codec
+        self._store = store
+        self._header = header
+        self._payload_start = manifest.bytes - header.payload_bytes
+        self._entries = {entry.name: place for place, entry in enumerate(header.entries)}
+        self._lock = threading.Lock()
+        self._held: tuple[int, memoryview] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tensors' names, in the order of their bytes."""
+        return tuple(self._entries)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of one tensor."""
+        return self._entry(name).shape
+
+    def squares(self, name: str) -> float | None:
+        """The sum of squares that the header says the tensor has; None if it says nothing."""
+        sums = self._header.squares
+        return None if sums is None else sums[self._entries[name]]
+
+    def chunks(self, name: str, elements_max: int) -> Iterator[npt.NDArray[np.float32]]:
+        """The tensor's elements, float32 and 1-D, in order, `elements_max` at a time.
+
+        Each is checked before it is given. Raises BlobMissing or BlobCorrupt.
+        """
+        entry = self._entry(name)
+        item_bytes = 2 if entry.dtype == "BF16" else 4
+        for start in range(entry.start, entry.stop, elements_max * item_bytes):
+            stop = min(start + elements_max * item_bytes, entry.stop)
+            yield decode(self._payload(start, stop), self.codec)
+
+    def read(self, name: str) -> npt.NDArray[np.float32]:
+        """The whole tensor in its shape, as a new array."""
+        entry = self._entry(name)
+        values = decode(self._payload(entry.start, entry.stop), self.codec)
+        return values.reshape(entry.shape).copy()
+
+    def read_raw(self, name: str) -> npt.NDArray[Any]:
+        """The whole array in its own dtype, as a new array."""
+        entry = self._entry(name)
+        payload = self._payload(entry.start, entry.stop)
+        values: npt.NDArray[Any] = np.frombuffer(payload, _RAW_DTYPES[entry.dtype])
+        return values.reshape(entry.shape).copy()
+
+    def _entry(self, name: str) -> Entry:
+        return self._header.entries[self._entries[name]]
+
+    def _payload(self, start: int, stop: int) -> Part:
+        """Checked bytes of the payload: a view where they lie in one chunk, else a copy."""
+        first, last = start // CHUNK_BYTES, max(start, stop - 1) // CHUNK_BYTES
+        if start == stop:
+            return b""
+        parts = []
+        for index in range(first, last + 1):
+            origin = index * CHUNK_BYTES
+            parts.append(self._chunk(index)[max(0, start - origin) : stop - origin])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _chunk(self, index: int) -> memoryview:
+        """One checked chunk. A broken one is read once more: the wire may be at fault."""
+        with self._lock:
+            if self._held is not None and self._held[0] == index:
+                return self._held[1]
+            start = index * CHUNK_BYTES
+            stop = min(start + CHUNK_BYTES, self._header.payload_bytes)
+            for _ in range(CHUNK_READS_MAX):
+                chunk = memoryview(
+                    self._store.read(
+                        self.key, self._payload_start + start, self._payload_start + stop
+                    )
+                )
+                if blake3(chunk).digest() == self._header.chunks[index]:
+                    self._held = index, chunk
+                    return chunk
+        raise BlobCorrupt(f"blob {self.key}: chunk {index} does not match its digest")
+
+
+def _sealed(
+    named: Sequence[tuple[str, str, tuple[int, ...]]],
+    payload: Sequence[memoryview],
+    codec: str,
+    sums: Sequence[float] | None,
+) -> Encoded:
+    header = Header(place(named), _chunk_digests(payload), None if sums is None else tuple(sums))
+    start = render_header(header)
+    assert len(start) <= HEADER_BYTES_MAX, f"a header of {len(start)} bytes"
+    manifest = Manifest(
+        bytes=len(start) + header.payload_bytes, digest=blake3(start).digest(), codec=codec
+    )
+    return Encoded((start, *(part for part in payload if part.nbytes)), manifest)
+
+
+def _chunk_digests(payload: Iterable[memoryview]) -> tuple[bytes, ...]:
+    digests, hasher, room = [], blake3(), CHUNK_BYTES
+    for part in payload:
+        while part.nbytes:
+            piece, part = part[:room], part[room:]
+            hasher.update(piece)
+            room -= piece.nbytes
+            if room == 0:
+                digests.append(hasher.digest())
+                hasher, room = blake3(), CHUNK_BYTES
+    if room < CHUNK_BYTES:
+        digests.append(hasher.digest())
+    return tuple(digests)
+
+
+def _raw_dtype(name: str, array: npt.NDArray[Any]) -> str:
+    for tag, dtype in _RAW_DTYPES.items():
+        if array.dtype == dtype:
+            return tag
+    raise AssertionError(f"{name}: {array.dtype} is none of {', '.join(_RAW_DTYPES)}")

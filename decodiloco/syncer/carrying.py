@@ -1,0 +1,125 @@
+"""Asks that take long, carried out in threads: merges, snapshots, the closing digest.
+
+Each gives a draft when it is done. Bytes are durable before the draft exists. A transient
+trouble of the store is tried again; an ask that is no longer owed is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import numpy as np
+
+from decodiloco.errors import StoreUnreachable
+from decodiloco.merge.exact import self_test
+from decodiloco.merge.fragment import Merged, merge_fragment
+from decodiloco.merge.model_digest import model_digest
+from decodiloco.places import Places
+from decodiloco.store.keys import global_key, snapshot_key
+from decodiloco.store.small import put_small
+from decodiloco.store.tensors import open_tensors
+from decodiloco.syncer import drafting
+from decodiloco.syncer.compose import Draft
+from decodiloco.syncer.owed import Ask, CloseRun, MergeFragment, StoreSnapshot, merge_order
+from decodiloco.syncer.snapshot import encode_state
+from decodiloco.syncer.state import State
+from decodiloco.telemetry import log
+
+Long = MergeFragment | StoreSnapshot | CloseRun
+RETRY_SECONDS_MAX = 10.0
+
+
+class Carrier:
+    """Runs what is owed and takes long; one job a key."""
+
+    def __init__(self, places: Places, threads: int, done: Callable[[Draft], None]) -> None:
+        self._places = places
+        self._done = done
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._pool = ThreadPoolExecutor(
+            max_workers=threads, thread_name_prefix="merge", initializer=_tested
+        )
+
+    def compare(self, state: State, asks: tuple[Ask, ...]) -> None:
+        """Starts what is newly owed, and forgets what is owed no more."""
+        wanted = {ask.key: ask for ask in asks if isinstance(ask, Long)}
+        for key in [key for key in self._jobs if key not in wanted]:
+            self._jobs.pop(key).cancel()
+        for key, ask in wanted.items():
+            if key not in self._jobs:
+                self._jobs[key] = asyncio.create_task(self._carry(state, ask), name=key)
+
+    def check(self) -> None:
+        """Raises what a job has died of."""
+        for key, job in list(self._jobs.items()):
+            if job.done() and not job.cancelled():
+                error = job.exception()
+                if error is not None:
+                    del self._jobs[key]
+                    raise error
+
+    async def close(self) -> None:
+        """Stops all jobs; what runs in a thread ends by itself and is not recorded."""
+        jobs = list(self._jobs.values())
+        self._jobs.clear()
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _carry(self, state: State, ask: Long) -> None:
+        loop = asyncio.get_running_loop()
+        pause_seconds = 0.2
+        while True:
+            try:
+                draft = await loop.run_in_executor(self._pool, carry, self._places, state, ask)
+            except StoreUnreachable as error:
+                log("syncer").warning("the store does not answer", ask=ask.key, error=str(error))
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_MAX)
+                continue
+            self._done(draft)
+            return
+
+
+def carry(places: Places, state: State, ask: Long) -> Draft:
+    """Carries one ask out, in this thread; the bytes are stored when it returns."""
+    match ask:
+        case MergeFragment():
+            return _merge(places, state, ask)
+        case StoreSnapshot():
+            payload = encode_state(state)
+            manifest = put_small(
+                places.store, lambda m: snapshot_key(state.run, state.position, m), payload
+            )
+            return drafting.from_snapshot(state.position, manifest)
+        case CloseRun():
+            digest = model_digest(state.layout, newest_tensors(places, state))
+            return drafting.from_close(state.versions, digest)
+
+
+def _merge(places: Places, state: State, ask: MergeFragment) -> Draft:
+    began = monotonic()
+    order = merge_order(state, ask.round)
+    result = merge_fragment(order, places.store)
+    if isinstance(result, Merged):
+        for key, parts in result.blobs(order):
+            places.store.put(key, parts)
+    return drafting.from_merge(ask, result, monotonic() - began)
+
+
+def newest_tensors(places: Places, state: State) -> Iterator[tuple[str, np.ndarray]]:
+    """Every tensor's newest merged value, fragment by fragment."""
+    for fragment, merged in enumerate(state.fragments):
+        key = global_key(state.run, fragment, merged.version, merged.parameters)
+        blob = open_tensors(places.store, key, merged.parameters)
+        for name in blob.names:
+            yield name, blob.read(name)
+
+
+def _tested() -> None:
+    """Flush-to-zero is a setting of a thread, so each merge thread proves itself."""
+    self_test()

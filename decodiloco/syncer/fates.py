@@ -1,0 +1,161 @@
+"""What became of a learner's tokens, for one fragment. Knows tokens and offers, not parameters.
+
+A token is a number in the learner's own count, 1, 2, 3 ... An account keeps the tokens that are
+not yet settled as spans, and the settled ones as totals. A token's fate is its last: merged if a
+merged offer covers it; else, once its work was overwritten, that of the last offer that covered
+it, or dropped if none did; else lost, when the life that trained it ended; else open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Fate = Literal["merged", "left_out", "refused", "superseded", "dropped", "lost"]
+Paint = Callable[["Span"], "Span"]
+FATES: tuple[Fate, ...] = ("merged", "left_out", "refused", "superseded", "dropped", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens `begin + 1 .. end`, all with the same history.
+
+    `offer`: position of the offer in flight that covers them, 0 for none. `fate`: that of the
+    last settled offer that covered them, said at position `by`. `gone`: how their work left the
+    live parameters: not at all, merged, overwritten, or with the learner's life.
+    """
+
+    begin: int
+    end: int
+    offer: int = 0
+    fate: Fate | None = None
+    by: int = 0
+    gone: Literal["", "merged", "overwritten", "died"] = ""
+
+    @property
+    def settled(self) -> Fate | None:
+        """The fate that can no longer change, or None."""
+        if self.gone == "merged":
+            return "merged"
+        if self.gone == "" or self.offer:
+            return None
+        if self.gone == "died":
+            return "lost"
+        return self.fate or "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One learner's tokens for one fragment; `merged_step`: its step at the last merged offer."""
+
+    merged_step: int = 0
+    settled_tokens: int = 0
+    counts: tuple[int, ...] = (0,) * len(FATES)
+    spans: tuple[Span, ...] = ()
+
+    def offered(self, begin: int, end: int, position: int) -> Account:
+        """An admitted offer at `position` covers tokens begin + 1 .. end."""
+        return self._painted(begin, end, lambda span: replace(span, offer=position))
+
+    def refused(self, begin: int, end: int, position: int) -> Account:
+        """A refused offer covered these tokens; one in flight keeps its chance to be merged."""
+        return self._painted(begin, end, lambda span: replace(span, fate="refused", by=position))
+
+    def settle(self, offer: int, fate: Fate, learner_step: int = 0) -> Account:
+        """An offer in flight came to its end: merged, left out or superseded."""
+        spans = tuple(_settled(span, offer, fate) for span in self.spans)
+        step = max(self.merged_step, learner_step) if fate == "merged" else self.merged_step
+        return replace(self, merged_step=step, spans=spans)._compacted()
+
+    def adopted(self, tokens: int) -> Account:
+        """A merged version overwrote all work up to this token."""
+        return self._painted(
+            self.settled_tokens,
+            tokens,
+            lambda span: span if span.gone else replace(span, gone="overwritten"),
+        )
+
+    def died(self, trained: int) -> Account:
+        """The learner's life ended after this many tokens; what it held is gone with it."""
+        account = self._painted(
+            self.settled_tokens,
+            trained,
+            lambda span: span if span.gone else replace(span, gone="died"),
+        )
+        kept = tuple(span for span in account.spans if span.end <= trained)
+        return replace(account, spans=kept)._compacted()
+
+    def totals(self) -> dict[Fate, int]:
+        """Tokens of each settled fate; trained minus their sum is open."""
+        sums = dict(zip(FATES, self.counts, strict=True))
+        for span in self.spans:
+            if span.settled is not None:
+                sums[span.settled] += span.end - span.begin
+        return sums
+
+    def _painted(self, begin: int, end: int, paint: Paint) -> Account:
+        begin = max(begin, self.settled_tokens)
+        if end <= begin:
+            return self
+
+        def painted(span: Span) -> Span:
+            inside = begin <= span.begin and span.end <= end
+            return paint(span) if inside and span.gone != "merged" else span
+
+        return replace(self, spans=tuple(map(painted, self._cut(begin, end))))._compacted()
+
+    def _cut(self, begin: int, end: int) -> Iterator[Span]:
+        """The spans, with a border at begin and at end, and reaching to end."""
+        reach = self.spans[-1].end if self.spans else self.settled_tokens
+        borders = (begin, end)
+        for span in self.spans:
+            yield from _split(span, borders)
+        if reach < end:
+            yield from _split(Span(reach, end), borders)
+
+    def _compacted(self) -> Account:
+        counts = dict(zip(FATES, self.counts, strict=True))
+        done = 0
+        for span in self.spans:
+            if span.settled is None:
+                break
+            counts[span.settled] += span.end - span.begin
+            done += 1
+        rest = _joined(self.spans[done:])
+        settled = self.spans[done - 1].end if done else self.settled_tokens
+        assert not rest or rest[0].begin == settled, "an account has a gap"
+        return replace(
+            self,
+            settled_tokens=settled,
+            counts=tuple(counts[fate] for fate in FATES),
+            spans=rest,
+        )
+
+
+def _settled(span: Span, offer: int, fate: Fate) -> Span:
+    if span.offer != offer:
+        return span
+    if fate == "merged":
+        return replace(span, offer=0, gone="merged")
+    if offer > span.by:
+        return replace(span, offer=0, fate=fate, by=offer)
+    return replace(span, offer=0)
+
+
+def _split(span: Span, borders: tuple[int, ...]) -> Iterator[Span]:
+    for border in borders:
+        if span.begin < border < span.end:
+            yield replace(span, end=border)
+            span = replace(span, begin=border)
+    yield span
+
+
+def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+    kept: list[Span] = []
+    for span in spans:
+        if kept and replace(kept[-1], begin=span.begin, end=span.end) == span:
+            kept[-1] = replace(kept[-1], end=span.end)
+        else:
+            kept.append(span)
+    return tuple(kept)

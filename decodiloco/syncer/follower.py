@@ -1,0 +1,129 @@
+"""The tape's end, followed and folded as it comes. Thin: remembers when it folded what.
+
+Leader and standby follow alike; a leader folds its own facts only here, as they are read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from decodiloco.errors import BlobCorrupt, BlobMissing, Disagreement
+from decodiloco.opening import OPENING_BYTES_MAX, Opening, decode_opening
+from decodiloco.places import Places
+from decodiloco.store.keys import opening_key, snapshot_key
+from decodiloco.store.small import read_small
+from decodiloco.syncer.machine import begin, fold
+from decodiloco.syncer.snapshot import decode_state, state_digest
+from decodiloco.syncer.state import State
+from decodiloco.telemetry import log
+from streams.envelope import Envelope
+from streams.errors import AskedWrongly
+from streams.events import FragmentMerged, RunOpened, SnapshotStored
+from streams.tape import BATCH_MAX
+
+SCAN_BACK_MAX = 100  # reads of BATCH_MAX records each, in search of a snapshot
+
+
+class Follower:
+    """A state that grows with the tape, and a bell that rings when it does."""
+
+    def __init__(self, places: Places, state: State) -> None:
+        self.state = state
+        self._places = places
+        self._folded_at: dict[int, float] = {}
+        self._bell = asyncio.Condition()
+
+    async def follow(self) -> None:
+        """Folds until cancelled. Raises Corrupt at a record that cannot follow."""
+        loop = asyncio.get_running_loop()
+        async for envelope in self._places.tape.follow(self.state.position):
+            self.state = fold_checked(self.state, envelope)
+            async with self._bell:
+                self._folded_at[envelope.position] = loop.time()
+                self._forget()
+                self._bell.notify_all()
+
+    async def ring(self) -> None:
+        """Wakes whoever waits, without a new fact."""
+        async with self._bell:
+            self._bell.notify_all()
+
+    async def reached(self, position: int) -> None:
+        """Waits until the state includes this position."""
+        async with self._bell:
+            await self._bell.wait_for(lambda: self.state.position >= position)
+
+    async def rung(self, seconds_max: float) -> None:
+        """Waits until something happens, or for so long."""
+        async with self._bell:
+            try:
+                await asyncio.wait_for(self._bell.wait(), max(0.0, seconds_max))
+            except TimeoutError:
+                return
+
+    def folded_at(self, position: int, otherwise: float) -> float:
+        """The moment (event loop's clock) a position was folded; `otherwise` if not seen here."""
+        return self._folded_at.get(position, otherwise)
+
+    def _forget(self) -> None:
+        if len(self._folded_at) > 20_000:
+            for position in sorted(self._folded_at)[:10_000]:
+                del self._folded_at[position]
+
+
+def fold_checked(state: State, envelope: Envelope) -> State:
+    """One fact more, whose state digest, if it carries one, is the digest of our own state."""
+    event = envelope.event
+    if isinstance(event, FragmentMerged) and event.state_digest != state_digest(state):
+        raise Disagreement(
+            f"run {state.run}, position {envelope.position}: the writer's state differs from the "
+            f"one folded here; compare with `replay verify`"
+        )
+    return fold(state, envelope)
+
+
+async def catch_up(places: Places) -> State:
+    """The state at the tape's end: from the newest snapshot in reach, else from the start."""
+    first = await places.tape.read(0, 1)
+    if not first or not isinstance(first[0].event, RunOpened):
+        raise AskedWrongly(
+            f"run {places.tape.run} is not opened yet: `decodiloco open --config run.toml` first"
+        )
+    opening = await asyncio.to_thread(load_opening, places, first[0].event)
+    last = await places.tape.last()
+    state = await _from_snapshot(places, opening, last) or begin(opening)
+    while state.position < last:
+        for envelope in await places.tape.read(state.position, BATCH_MAX):
+            state = fold_checked(state, envelope)
+    return state
+
+
+def load_opening(places: Places, opened: RunOpened) -> Opening:
+    """The stored opening that RunOpened names."""
+    key = opening_key(opened.run, opened.opening)
+    assert opened.opening.bytes <= OPENING_BYTES_MAX
+    return decode_opening(read_small(places.store, key, opened.opening), opened.opening)
+
+
+async def _from_snapshot(places: Places, opening: Opening, last: int) -> State | None:
+    stop = last
+    for _ in range(SCAN_BACK_MAX):
+        if stop <= 0:
+            return None
+        start = max(0, stop - BATCH_MAX)
+        records = await places.tape.read(start, stop - start)
+        stored = [e.event for e in records if isinstance(e.event, SnapshotStored)]
+        if stored:
+            key = snapshot_key(places.tape.run, stored[-1].position, stored[-1].manifest)
+            try:
+                payload = await asyncio.to_thread(
+                    read_small, places.store, key, stored[-1].manifest
+                )
+                return decode_state(opening, payload)
+            except (BlobMissing, BlobCorrupt) as error:
+                log("syncer").warning(
+                    "a snapshot cannot be used; folding from the start", key=key, error=str(error)
+                )
+                return None
+        stop = start
+    return None

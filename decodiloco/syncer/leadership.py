@@ -1,0 +1,105 @@
+"""When a standby may take over, and when an older syncer stands down. There is no lease.
+
+The tape itself decides: of several takeovers at one position one is stored. This file only
+listens to heartbeats, which are off the record, and says when it is worth trying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from decodiloco.config import Times
+from decodiloco.syncer.state import State
+from streams.pulse import Beat, Pulse
+
+BACKOFF_DOUBLINGS_MAX = 4
+
+
+class Heartbeats:
+    """Who was heard when, on this process's own clock.
+
+    Our own beats come back through the server: only while they do, silence of others counts.
+    """
+
+    def __init__(self, syncer: str, times: Times, clock: Callable[[], float]) -> None:
+        self._syncer = syncer
+        self._times = times
+        self._clock = clock
+        self._heard: dict[tuple[str, str], float] = {}
+        self._leader_fence = -1
+        self._leader_heard = clock()
+        self._own_heard = 0.0
+        self._deaf_until = clock()
+
+    async def listen(self, pulse: Pulse) -> None:
+        """Takes in heartbeats until cancelled."""
+        async for beat in pulse.listen():
+            self.take(beat)
+
+    def take(self, beat: Beat) -> None:
+        """One heartbeat."""
+        now = self._clock()
+        if beat.role == "syncer" and beat.speaker == self._syncer:
+            if now - self._own_heard > 3 * self._times.heartbeat_seconds:
+                self._deaf_until = now  # we heard nothing for a while: begin to count anew
+            self._own_heard = now
+        self._heard[beat.role, beat.speaker] = now
+        if beat.role == "syncer" and beat.values.get("leading") == 1:
+            fence = beat.values.get("fence")
+            if isinstance(fence, int) and fence >= self._leader_fence:
+                self._leader_fence = fence
+                self._leader_heard = now
+
+    def connected(self) -> bool:
+        """Whether our own heartbeats come back."""
+        return self._clock() - self._own_heard <= 3 * self._times.heartbeat_seconds
+
+    def silent_seconds(self, role: str, speaker: str, since: float) -> float:
+        """For how long nothing was heard of somebody; never counted before `since`."""
+        if not self.connected():
+            return 0.0
+        heard = self._heard.get((role, speaker), since)
+        return self._clock() - max(heard, since, self._deaf_until)
+
+    def anyone(self, role: str, seconds: float) -> bool:
+        """Whether somebody of this role was heard within so many seconds."""
+        now = self._clock()
+        return any(now - heard <= seconds for (of, _), heard in self._heard.items() if of == role)
+
+    def leader_silent_seconds(self, state: State) -> float:
+        """For how long the syncer whose fence is in force was not heard."""
+        if self._leader_fence > state.fence:
+            return 0.0  # a newer one leads; the tape has not reached us yet
+        if not self.connected():
+            return 0.0
+        return self._clock() - max(self._leader_heard, self._deaf_until)
+
+
+class Patience:
+    """How long to listen before a takeover: longer after each that was lost or needless."""
+
+    def __init__(self, times: Times) -> None:
+        self._times = times
+        self._failures = 0
+
+    def seconds(self, state: State) -> float:
+        """0 on a tape that no syncer has written yet."""
+        if state.fence == 0:
+            return 0.0
+        return self._times.takeover_seconds * 2 ** min(self._failures, BACKOFF_DOUBLINGS_MAX)
+
+    def failed(self) -> None:
+        """A takeover was lost, or we had to stand down."""
+        self._failures += 1
+
+    def succeeded(self) -> None:
+        """We have led for a while."""
+        self._failures = 0
+
+
+async def beat_on(pulse: Pulse, beat: Callable[[], Beat], every_seconds: float) -> None:
+    """Sends heartbeats until cancelled."""
+    while True:
+        await pulse.beat(beat())
+        await asyncio.sleep(every_seconds)

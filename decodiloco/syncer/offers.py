@@ -1,0 +1,142 @@
+"""Offers in the syncer's state: admitted, refused, adopted from, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from operator import methodcaller
+
+from decodiloco.syncer.fates import Account, Fate
+from decodiloco.syncer.grace import average
+from decodiloco.syncer.state import Learner, Offer, State
+from streams.events import Adoption, DeltaOffered, DeltaRefused
+
+# Refusals that say nothing about tokens: their counters cannot be believed.
+UNBELIEVED = ("counters", "old incarnation", "adopted")
+
+
+def offered(state: State, event: DeltaOffered) -> State:
+    """An admitted offer: it waits for the next window of its fragment.
+
+    Adoptions made before the copy come before the offer, later ones after it. An older offer of
+    this learner that still waits for the same fragment is superseded.
+    """
+    learner = state.learners[event.learner]
+    learner = adopted(learner, (a for a in event.adopted if a.learner_step < event.learner_step))
+    begin = event.tokens_trained - event.tokens
+    learner = _account(
+        learner,
+        event.fragment,
+        lambda account: account.offered(begin, event.tokens_trained, state.position),
+    )
+    learner = adopted(learner, (a for a in event.adopted if a.learner_step >= event.learner_step))
+    learner = replace(
+        learner,
+        status="live",
+        said=event.said,
+        learner_step=max(learner.learner_step, event.learner_step),
+        tokens_trained=max(learner.tokens_trained, event.tokens_trained),
+        cursor=event.cursor,
+        loss=event.loss,
+        step_seconds=average(learner.step_seconds, event.step_seconds),
+        upload_seconds=average(learner.upload_seconds, event.upload_seconds),
+        fetch_seconds=_fetch_average(learner.fetch_seconds, event.adopted),
+    )
+    revived = state.learners[event.learner].status != "live"
+    older = [
+        offer.position for offer in state.waiting(event.fragment) if offer.learner == event.learner
+    ]
+    state = replace(
+        state,
+        learners={**state.learners, event.learner: learner},
+        liveness_changed=state.position if revived else state.liveness_changed,
+    )
+    for position in older:
+        state = settled(state, position, "superseded")
+    offer = Offer(
+        position=state.position,
+        learner=event.learner,
+        incarnation=event.incarnation,
+        round=event.round,
+        fragment=event.fragment,
+        base_version=event.base_version,
+        learner_step=event.learner_step,
+        inner_steps=event.inner_steps,
+        tokens=event.tokens,
+        manifest=event.manifest,
+    )
+    return replace(
+        state,
+        offers={**state.offers, offer.position: offer},
+        superseded=(*state.superseded, *((position, event.fragment) for position in older)),
+    )
+
+
+def refused(state: State, event: DeltaRefused) -> State:
+    """A refused offer: its word is spent; its tokens were covered by an offer all the same."""
+    learner = state.learners.get(event.learner)
+    if learner is None or event.incarnation != learner.incarnation:
+        return state
+    learner = replace(learner, said=max(learner.said, event.said))
+    if not event.reason.startswith(UNBELIEVED) and event.fragment < len(learner.accounts):
+        learner = _account(
+            learner,
+            event.fragment,
+            lambda account: account.refused(
+                event.tokens_trained - event.tokens, event.tokens_trained, state.position
+            ),
+        )
+    return replace(state, learners={**state.learners, event.learner: learner})
+
+
+def said(state: State, name: str, number: int) -> State:
+    """A learner's word that changes nothing else: it is heard, so it lives."""
+    before = state.learners[name]
+    learner = replace(before, said=number, status="live")
+    return replace(
+        state,
+        learners={**state.learners, name: learner},
+        liveness_changed=state.liveness_changed if before.status == "live" else state.position,
+    )
+
+
+def adopted(learner: Learner, adoptions: Iterable[Adoption]) -> Learner:
+    """The learner after it put merged versions into its live parameters."""
+    versions, steps = list(learner.adopted), list(learner.anchor_steps)
+    for adoption in sorted(adoptions, key=lambda a: (a.learner_step, a.fragment, a.version)):
+        versions[adoption.fragment] = adoption.version
+        steps[adoption.fragment] = adoption.learner_step
+        overwrite = methodcaller("adopted", adoption.tokens_trained)
+        learner = replace(
+            _account(learner, adoption.fragment, overwrite),
+            learner_step=max(learner.learner_step, adoption.learner_step),
+            tokens_trained=max(learner.tokens_trained, adoption.tokens_trained),
+        )
+    return replace(learner, adopted=tuple(versions), anchor_steps=tuple(steps))
+
+
+def settled(state: State, position: int, fate: Fate) -> State:
+    """An offer comes to its end."""
+    offer = state.offers[position]
+    learner = _account(
+        state.learners[offer.learner],
+        offer.fragment,
+        lambda account: account.settle(position, fate, offer.learner_step),
+    )
+    return replace(
+        state,
+        learners={**state.learners, offer.learner: learner},
+        offers={key: other for key, other in state.offers.items() if key != position},
+    )
+
+
+def _account(learner: Learner, fragment: int, change: Callable[[Account], Account]) -> Learner:
+    accounts = list(learner.accounts)
+    accounts[fragment] = change(accounts[fragment])
+    return replace(learner, accounts=tuple(accounts))
+
+
+def _fetch_average(old: float | None, adoptions: Iterable[Adoption]) -> float | None:
+    for adoption in adoptions:
+        old = average(old, adoption.fetch_seconds)
+    return old

@@ -1,0 +1,180 @@
+"""The time during which one syncer leads: letters and asks become batches on the tape.
+
+One batch is in flight at a time, and its facts are folded only as they are read back. The reign
+ends when the tape holds a higher fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from decodiloco.config import Config
+from decodiloco.places import Places
+from decodiloco.syncer import drafting
+from decodiloco.syncer.carrying import Carrier
+from decodiloco.syncer.compose import Draft, Pen, compose
+from decodiloco.syncer.follower import Follower
+from decodiloco.syncer.leadership import Heartbeats
+from decodiloco.syncer.owed import (
+    Ask,
+    BeginClosing,
+    CloseRun,
+    CloseWindow,
+    DeclareLost,
+    OpenRound,
+    owed,
+)
+from decodiloco.syncer.refusals import Refusals
+from decodiloco.syncer.state import State
+from decodiloco.telemetry import log
+from streams.inbox import Inbox, Letter
+from streams.tape import BATCH_MAX, Stored, append_surely
+
+LETTERS_MAX = 1000
+PATIENCE_SECONDS = 600.0
+MERGE_THREADS = 2
+
+
+class Reign:
+    """One syncer leading under one fence."""
+
+    def __init__(
+        self, config: Config, places: Places, follower: Follower, hearts: Heartbeats, pen: Pen
+    ) -> None:
+        self.fence = pen.fence
+        self._config = config
+        self._places = places
+        self._follower = follower
+        self._hearts = hearts
+        self._pen = pen
+        self._clock = asyncio.get_running_loop().time
+        self._began = self._clock()
+        self._letters: asyncio.Queue[Letter] = asyncio.Queue(LETTERS_MAX)
+        self._drafts: list[Draft] = []
+        self._refusals = Refusals(self._clock)
+        self._reason: dict[str, str] = {}
+
+    async def hold(self, over: Callable[[], bool]) -> None:
+        """Leads until a higher fence is on the tape, or the run is over."""
+        carrier = Carrier(self._places, MERGE_THREADS, self._finished)
+        readers = [
+            asyncio.create_task(self._read(inbox), name=f"read inbox {region}")
+            for region, inbox in sorted(self._places.inboxes.items())
+        ]
+        try:
+            while self._follower.state.fence == self.fence and not over():
+                await self._turn(carrier)
+                carrier.check()
+                for reader in readers:
+                    if reader.done():
+                        reader.result()
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+            await carrier.close()
+        state = self._follower.state
+        if state.fence != self.fence:
+            log("syncer").warning(
+                "standing down: another syncer leads now",
+                my_fence=self.fence,
+                fence=state.fence,
+                leader=state.leader,
+                position=state.position,
+            )
+
+    async def _turn(self, carrier: Carrier) -> None:
+        """Writes what there is to write, or waits until there may be something."""
+        state = self._follower.state
+        asks = owed(state)
+        self._say_why(state, asks)
+        carrier.compare(state, tuple(ask for ask in asks if self._is_due(ask)))
+        drafts, due_seconds = self._due(state, asks)
+        drafts += self._drafts[: BATCH_MAX // 2]
+        del self._drafts[: BATCH_MAX // 2]
+        while len(drafts) < BATCH_MAX and not self._letters.empty():
+            drafts.append(drafting.from_letter(self._letters.get_nowait(), self._refusals.take))
+        drafts += self._refusals.due()[: BATCH_MAX - len(drafts)]
+        if not drafts:
+            await self._follower.rung(min(due_seconds, self._config.run.times.heartbeat_seconds))
+            return
+        await self._write(drafts)
+
+    async def _write(self, drafts: list[Draft]) -> None:
+        """One batch, until it stands on the tape or somebody else's record stands there.
+
+        The deciding is repeated after each refusal: by then the state is another.
+        """
+        while self._follower.state.fence == self.fence:
+            batch = compose(self._follower.state, drafts, self._pen, time.time())
+            if not batch:
+                return
+            outcome = await append_surely(self._places.tape, batch, PATIENCE_SECONDS)
+            if isinstance(outcome, Stored):
+                await self._follower.reached(outcome.last)
+                return
+            log("syncer").warning("a batch was refused", fence=self.fence, why=outcome.why)
+            await self._follower.reached(batch[0].position)
+
+    def _due(self, state: State, asks: tuple[Ask, ...]) -> tuple[list[Draft], float]:
+        """Drafts of the timed asks whose wait is over, and seconds until the next one's is."""
+        drafts: list[Draft] = []
+        soonest = self._config.run.times.heartbeat_seconds
+        for ask in asks:
+            if not isinstance(ask, (OpenRound, CloseWindow, DeclareLost, BeginClosing)):
+                continue
+            waited = self._waited(ask)
+            left = ask.after_seconds - waited.waited_seconds
+            if left <= 0:
+                drafts.append(drafting.from_timed(ask, waited, self._pen.writer))
+            else:
+                soonest = min(soonest, left)
+        return drafts, soonest
+
+    def _is_due(self, ask: Ask) -> bool:
+        """Whether a long ask may begin: only the closing of a run has to wait at times."""
+        if isinstance(ask, CloseRun):
+            return self._waited(ask).waited_seconds >= ask.after_seconds
+        return True
+
+    def _waited(self, ask: Ask) -> drafting.Waited:
+        now = self._clock()
+        since = self._follower.folded_at(ask.since, self._began)
+        if isinstance(ask, DeclareLost):
+            return drafting.Waited(
+                waited_seconds=self._hearts.silent_seconds("learner", ask.learner, since)
+            )
+        quorum = 0.0
+        if isinstance(ask, CloseWindow) and ask.quorum_at:
+            quorum = max(0.0, self._follower.folded_at(ask.quorum_at, now) - since)
+        return drafting.Waited(quorum, max(0.0, now - since))
+
+    async def _read(self, inbox: Inbox) -> None:
+        """Letters after the cursor that the tape holds for this life of the inbox."""
+        life = await inbox.life()
+        known, sequence = self._follower.state.inboxes.get(inbox.region, (life, 0))
+        if known != life:
+            log("syncer").warning(
+                "this inbox was made anew; reading it from its start",
+                region=inbox.region,
+                life=life,
+                before=known,
+            )
+            sequence = 0
+        async for letter in inbox.follow(sequence):
+            await self._letters.put(letter)
+            await self._follower.ring()
+
+    def _finished(self, draft: Draft) -> None:
+        self._drafts.append(draft)
+        self._bell = asyncio.ensure_future(self._follower.ring())
+
+    def _say_why(self, state: State, asks: tuple[Ask, ...]) -> None:
+        """Logs a window's reason to close when it is new."""
+        current = {ask.key: ask.reason for ask in asks if isinstance(ask, CloseWindow)}
+        for key, reason in current.items():
+            if self._reason.get(key) != reason:
+                log("syncer").debug(key, reason=reason, position=state.position)
+        self._reason = current

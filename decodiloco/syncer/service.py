@@ -1,0 +1,157 @@
+"""A syncer as a process: follows the tape, and while it leads, writes it. Thin shell.
+
+Whatever is decided is decided in the pure files beside this one; here are only the clock, the
+queues and the threads. A takeover, a restart and a normal day are the same path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+
+import numpy as np
+
+from decodiloco.config import Config
+from decodiloco.errors import ConfigDiffers
+from decodiloco.merge.exact import self_test
+from decodiloco.places import Places, open_places
+from decodiloco.syncer.compose import Draft, Pen, compose
+from decodiloco.syncer.follower import Follower, catch_up
+from decodiloco.syncer.leadership import Heartbeats, Patience, beat_on
+from decodiloco.syncer.reign import Reign
+from decodiloco.syncer.state import RULES
+from decodiloco.telemetry import log
+from streams.events import SyncerTookOver
+from streams.pulse import Beat
+from streams.subjects import checked
+from streams.tape import Stored, append_surely
+
+
+class Syncer:
+    """One syncer: standby until it leads, leader until it is succeeded or the run is over."""
+
+    def __init__(self, config: Config, name: str, places: Places, follower: Follower) -> None:
+        self.name = checked(name, "syncer")
+        self._config = config
+        self._places = places
+        self._follower = follower
+        times = config.run.times
+        self._hearts = Heartbeats(name, times, asyncio.get_running_loop().time)
+        self._patience = Patience(times)
+        self._reign: Reign | None = None
+        self._self_test = self_test()
+
+    async def run(self) -> None:
+        """Serves the run until it is over: closed, and nobody there who still has to be heard."""
+        times = self._config.run.times
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._follower.follow(), name="follow the tape"),
+                group.create_task(self._hearts.listen(self._places.pulse), name="listen"),
+                group.create_task(
+                    beat_on(self._places.pulse, self._beat, times.heartbeat_seconds), name="beat"
+                ),
+            ]
+            await self._serve()
+            for task in tasks:
+                task.cancel()
+
+    async def _serve(self) -> None:
+        while not self._over():
+            if not self._may_take_over():
+                await self._follower.rung(self._config.run.times.heartbeat_seconds / 2)
+                continue
+            fence = await self._take_over()
+            if fence is None:
+                self._patience.failed()
+                continue
+            await self._lead(fence)
+        log("syncer").info(
+            "the run is over", run=self._config.run.name, position=self._follower.state.position
+        )
+
+    async def _lead(self, fence: int) -> None:
+        pen = Pen(self.name, fence)
+        self._reign = Reign(self._config, self._places, self._follower, self._hearts, pen)
+        try:
+            await self._reign.hold(self._over)
+        finally:
+            self._reign = None
+        if not self._over():
+            self._patience.failed()
+
+    def _over(self) -> bool:
+        """Closed, all learners gone, and no evaluator that still wants to say something."""
+        state = self._follower.state
+        if state.closed is None or state.live:
+            return False
+        return not self._hearts.anyone("evaluator", self._config.run.times.takeover_seconds)
+
+    def _may_take_over(self) -> bool:
+        state = self._follower.state
+        if state.position == 0:
+            return False
+        wanted = self._patience.seconds(state)
+        return wanted == 0.0 or self._hearts.leader_silent_seconds(state) >= wanted
+
+    async def _take_over(self) -> int | None:
+        """The fence won, or None when somebody else wrote first."""
+        last = await self._places.tape.last()
+        await self._follower.reached(last)
+        state = self._follower.state
+        fence = state.fence + 1
+        event = SyncerTookOver(
+            syncer=self.name,
+            fence=fence,
+            rules=RULES,
+            self_test=self._self_test,
+            fingerprint=fingerprint(),
+        )
+        batch = compose(state, [Draft(lambda _: event)], Pen(self.name, fence), time.time())
+        outcome = await append_surely(self._places.tape, batch)
+        if not isinstance(outcome, Stored):
+            log("syncer").info("another syncer was faster", fence=fence, why=outcome.why)
+            return None
+        await self._follower.reached(outcome.last)
+        if self._follower.state.fence != fence:
+            return None
+        log("syncer").info("took over", fence=fence, position=outcome.last, before=state.leader)
+        return fence
+
+    def _beat(self) -> Beat:
+        state = self._follower.state
+        reign = self._reign
+        return Beat(
+            "syncer",
+            self.name,
+            {
+                "fence": reign.fence if reign else state.fence,
+                "position": state.position,
+                "leading": 1 if reign else 0,
+            },
+        )
+
+
+def fingerprint() -> str:
+    """What this process computes with, for people who compare machines."""
+    return f"{platform.machine()} {platform.python_version()} numpy {np.__version__}"
+
+
+async def run_syncer(config: Config, name: str, places: Places | None = None) -> None:
+    """Runs a syncer until the run is over. Raises Failure; cancel it to stop it."""
+    own = places is None
+    places = places or await open_places(config, f"syncer-{name}")
+    try:
+        state = await catch_up(places)
+        if state.config.digest != config.run.digest:
+            raise ConfigDiffers(
+                f"run {config.run.name} was opened with other settings than this config's; "
+                f"use the run.toml that it was opened with, or another run name"
+            )
+        await Syncer(config, name, places, Follower(places, state)).run()
+    except ExceptionGroup as group:  # a task group wraps what one of its tasks died of
+        raise group.exceptions[0] from None
+    finally:
+        if own:
+            await places.close()

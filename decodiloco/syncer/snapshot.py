@@ -1,0 +1,96 @@
+"""The syncer's state as bytes: its digest (v1), and snapshots that a fold can go on from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from blake3 import blake3
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from decodiloco.errors import BlobCorrupt
+from decodiloco.opening import Opening
+from decodiloco.syncer.fates import FATES
+from decodiloco.syncer.state import Learner, Round, State
+from streams.codec import pack, unpack
+from streams.errors import Unreadable
+
+SCHEMA = 1
+SNAPSHOT_BYTES_MAX = 1024**3
+SNAPSHOT_DEPTH_MAX = 12
+
+_MAPS = ("rounds", "offers", "learners", "speakers", "inboxes")
+_STATE = TypeAdapter(State)
+
+
+def state_digest(state: State) -> bytes:
+    """State digest v1: blake3 of canonical msgpack of integers, strings and bytes only.
+
+    Run, next position, fence, step, versions, parameter and momentum digests, open rounds with
+    the offers in them, for each learner its life, words, last merged steps and token fates, and
+    the inbox cursors. Taken before the fact that carries it.
+    """
+    plain = [
+        1,
+        state.run,
+        state.position + 1,
+        state.fence,
+        state.step,
+        list(state.versions),
+        [manifest.digest for manifest in state.parameters],
+        [manifest.digest if manifest else b"" for manifest in state.momentum],
+        [_round(state, state.rounds[number]) for number in sorted(state.rounds)],
+        [_learner(state.learners[name]) for name in sorted(state.learners)],
+        [[inbox, *state.inboxes[inbox]] for inbox in sorted(state.inboxes)],
+    ]
+    return blake3(pack(plain)).digest()
+
+
+def _round(state: State, round_: Round) -> list[Any]:
+    positions = round_.offers or tuple(offer.position for offer in state.waiting(round_.fragment))
+    return [round_.number, round_.fragment, round_.version, round_.closed_at, list(positions)]
+
+
+def _learner(learner: Learner) -> list[Any]:
+    accounts = []
+    for fragment, account in enumerate(learner.accounts):
+        fates = learner.fates(fragment)
+        accounts.append([account.merged_step, *(fates[fate] for fate in (*FATES, "open"))])
+    return [learner.id, learner.incarnation, learner.said, accounts]
+
+
+def encode_state(state: State) -> bytes:
+    """A snapshot: all of the state but its opening, as canonical msgpack."""
+    plain = {
+        field.name: _plain(getattr(state, field.name))
+        for field in fields(state)
+        if field.name != "opening"
+    }
+    payload = pack([SCHEMA, plain])
+    assert len(payload) <= SNAPSHOT_BYTES_MAX
+    return payload
+
+
+def decode_state(opening: Opening, payload: bytes) -> State:
+    """The state in a snapshot's bytes; folding goes on from it. Raises BlobCorrupt."""
+    try:
+        schema, plain = unpack(payload, SNAPSHOT_BYTES_MAX, SNAPSHOT_DEPTH_MAX)
+        if schema != SCHEMA:
+            raise BlobCorrupt(f"snapshot of schema {schema}; this build reads {SCHEMA}")
+        values = {name: dict(plain[name]) if name in _MAPS else plain[name] for name in plain}
+        return _STATE.validate_python({**values, "opening": opening})
+    except (Unreadable, ValidationError, ValueError, TypeError, KeyError) as error:
+        raise BlobCorrupt(f"the snapshot cannot be read: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return [[key, _plain(value[key])] for key in sorted(value)]
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value

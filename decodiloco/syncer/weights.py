@@ -1,0 +1,65 @@
+"""Who contributes to a merge with what weight, in learner-id order (paper section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from decodiloco.merge.fragment import Contribution, MergeOrder, MergeSettings
+from decodiloco.store.keys import delta_key
+from decodiloco.syncer.state import Offer, State
+
+
+def merge_order(
+    state: State, round_number: int, contributions: Sequence[int] | None = None
+) -> MergeOrder:
+    """All that the merge of a closed round needs; no state beside it.
+
+    With `contributions` (positions, as a FragmentMerged names them) only these take part, as
+    when a merge is made again. Weight of a contribution: tokens^2 / steps.
+    """
+    round_ = state.rounds[round_number]
+    assert not round_.is_open, f"round {round_number} is not closed"
+    chosen = round_.offers if contributions is None else tuple(contributions)
+    offers = sorted((state.offers[position] for position in chosen), key=lambda o: o.learner)
+    assert len({offer.learner for offer in offers}) == len(offers), "one contribution a learner"
+    before = state.fragments[round_.fragment]
+    config = state.config
+    return MergeOrder(
+        run=state.run,
+        round=round_number,
+        fragment=round_.fragment,
+        version=round_.version,
+        tensors=state.layout.of(round_.fragment),
+        quorum=config.quorum,
+        contributions=tuple(_contribution(state, offer) for offer in offers),
+        parameters=before.parameters,
+        momentum=before.momentum,
+        report=before.report,
+        report_round=before.round if before.report else None,
+        settings=MergeSettings(
+            lr=config.outer.lr,
+            mu=config.outer.momentum,
+            norm_clip=config.merge.norm_clip,
+            delta_codec=config.codecs.delta,
+            fragment_codec=config.codecs.fragment,
+            fetch_seconds_max=config.times.fetch_seconds_max,
+        ),
+    )
+
+
+def _contribution(state: State, offer: Offer) -> Contribution:
+    return Contribution(
+        position=offer.position,
+        learner=offer.learner,
+        tokens=offer.tokens,
+        inner_steps=offer.inner_steps,
+        key=delta_key(
+            state.run,
+            offer.learner,
+            offer.incarnation,
+            offer.fragment,
+            offer.learner_step,
+            offer.manifest,
+        ),
+        manifest=offer.manifest,
+    )

@@ -1,0 +1,40 @@
+"""Logs: one JSON object a line on stderr in a pipe, readable lines on a terminal."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure(level: str = "info", **bound: Any) -> None:
+    """Sets up logging for this process; every line carries what is `bound`, such as run and id."""
+    pretty = sys.stderr.isatty()
+    drawn: Any = (
+        structlog.dev.ConsoleRenderer()
+        if pretty
+        else structlog.processors.JSONRenderer(sort_keys=False)
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            drawn,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    structlog.contextvars.bind_contextvars(**bound)
+
+
+def log(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of one part; its lines carry `part`."""
+    logger: structlog.stdlib.BoundLogger = structlog.get_logger().bind(part=name)
+    return logger

@@ -1,0 +1,133 @@
+"""The built-in trainer: one learner that trains the built-in decoder on its shard of the text.
+
+A plain loop around a session. It must not know the protocol: rounds, deltas and adoptions are
+the session's business.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Literal
+
+import torch
+from torch import nn
+
+from decodiloco.config import Config, Training
+from decodiloco.errors import ConfigInvalid
+from decodiloco.learner.session import Session, join
+from decodiloco.training.corpus import Corpus, read_corpus
+from decodiloco.training.gpt import Gpt, batch_loss, build
+from decodiloco.training.schedule import learning_rate
+from decodiloco.training.shards import Batches, shard_of
+
+BETAS = (0.9, 0.95)
+WHY = {signal.SIGTERM: "preempted", signal.SIGINT: "asked"}
+
+
+class Stop:
+    """Whether somebody asked this process to stop, and how: SIGTERM preempts, SIGINT asks.
+
+    Until `gentle` is set a signal ends the process at once, with exit code 0: nothing is begun
+    yet that could be finished. From then on it is noted, and the step at hand is finished.
+    """
+
+    def __init__(self) -> None:
+        self.reason: Literal["preempted", "asked"] | None = None
+        self.gentle = False
+        for number in WHY:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.reason = "preempted" if number == signal.SIGTERM else "asked"
+        if not self.gentle:
+            raise SystemExit(0)
+
+
+def run_learner(config: Config, learner_id: str) -> None:
+    """Trains as `learner_id` until the run is finished, SIGTERM or SIGINT.
+
+    Raises ConfigInvalid when `here.device` cannot be used, AskedWrongly when the text is too
+    little, and whatever ends a session.
+    """
+    stop = Stop()
+    torch.set_num_threads(config.here.threads)
+    device = usable_device(config.here.device)
+    run = config.run
+    corpus = read_corpus(run.training, run.model.context)
+    gpt = build(run.model).to(device)
+    optimizer = adamw(gpt, run.training)
+    with join(config, learner=learner_id, model=gpt, optimizer=optimizer) as session:
+        stop.gentle = True
+        _train(config, session, gpt, optimizer, corpus, stop)
+
+
+def _train(
+    config: Config,
+    session: Session,
+    gpt: Gpt,
+    optimizer: torch.optim.Optimizer,
+    corpus: Corpus,
+    stop: Stop,
+) -> None:
+    run = config.run
+    batches = batches_of(run.training, run.model.context, corpus, session.slot)
+    if session.cursor is not None:
+        batches.resume(session.cursor)
+    device = next(gpt.parameters()).device
+    gpt.train()
+    while not session.finished:
+        rate = learning_rate(run, session.clock.step, session.clock.tokens)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        windows = torch.from_numpy(batches.take()).to(device)
+        loss = train_one_step(gpt, optimizer, windows, run.training.clip)
+        tokens = windows[:, 1:].numel()
+        session.step(tokens=tokens, loss=loss, cursor=batches.cursor)
+        if stop.reason is not None:
+            session.leave(stop.reason)
+            return
+
+
+def batches_of(training: Training, context: int, corpus: Corpus, slot: int) -> Batches:
+    """The batches of the learner that joined as number `slot`: more learners than shards share."""
+    shard = slot % training.shards
+    windows = shard_of(corpus.training, context, shard, training.shards)
+    return Batches(windows, shard, training.batch_sequences)
+
+
+def adamw(gpt: nn.Module, training: Training) -> torch.optim.AdamW:
+    """AdamW that decays matrices and embeddings, and leaves the gains of norms alone."""
+    matrices = [parameter for parameter in gpt.parameters() if parameter.ndim >= 2]
+    gains = [parameter for parameter in gpt.parameters() if parameter.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": training.weight_decay},
+        {"params": gains, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=training.lr, betas=BETAS)
+
+
+def train_one_step(
+    gpt: nn.Module, optimizer: torch.optim.Optimizer, windows: torch.Tensor, clip: float
+) -> float:
+    """One step on windows (sequences, context + 1); the loss before it, in nats per token."""
+    loss = batch_loss(gpt, windows)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(gpt.parameters(), clip)
+    optimizer.step()
+    return float(loss.detach())
+
+
+def usable_device(name: str) -> torch.device:
+    """The device of this name, tried out. Raises ConfigInvalid when it is not here."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).add_(1).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first_line = str(error).strip().splitlines()[0][:160]
+        raise ConfigInvalid(
+            f"here.device {name!r} cannot be used on this machine ({first_line}); "
+            "use 'cpu', or name one that is here, such as 'cuda'"
+        ) from None
+    return device

@@ -1,0 +1,100 @@
+"""A run found by its address and looked at from outside: its tape, an inbox, its opening.
+
+An address is a run folder, a run.toml or `nats://host:port/run`. Nothing else is guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from decodiloco.config import load_config
+from decodiloco.opening import Opening, decode_opening
+from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.keys import opening_key
+from decodiloco.store.small import read_small
+from streams.errors import AskedWrongly, StreamMissing
+from streams.events import RunOpened
+from streams.inbox import Inbox
+from streams.pulse import Pulse
+from streams.subjects import checked
+from streams.tape import Tape
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a run's server is, and its name; a run.toml also tells its store."""
+
+    nats: str
+    run: str
+    store: str | None = None
+    store_endpoint: str | None = None
+    region: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A run as a visitor holds it. `inbox` is that of the visitor's region."""
+
+    opening: Opening
+    tape: Tape
+    inbox: Inbox
+    pulse: Pulse
+    store: BlobStore
+
+
+def address_of(place: str, store_endpoint: str | None = None) -> Address:
+    """The address that RUN means; AskedWrongly when it is no place of a run."""
+    if place.startswith(("nats://", "tls://")):
+        parts = urlsplit(place)
+        run = parts.path.strip("/")
+        if not parts.hostname or not run:
+            raise AskedWrongly(f"{place}: write it as nats://host:port/run")
+        server = f"{parts.scheme}://{parts.netloc}"
+        return Address(server, checked(run, "run"), store_endpoint=store_endpoint)
+    path = Path(place)
+    toml = path / "run.toml" if path.is_dir() else path
+    if not toml.is_file():
+        raise AskedWrongly(
+            f"{place}: no run is there; name a run folder, a run.toml or nats://host:port/run"
+        )
+    config = load_config(toml)
+    here = config.here
+    endpoint = store_endpoint or here.store_endpoint
+    return Address(here.nats, config.run.name, here.store, endpoint, here.region)
+
+
+@asynccontextmanager
+async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
+    """Connects to a run that is open. Raises ServerUnreachable or StreamMissing, with its name."""
+    from streams.jetstream import connect
+
+    connection = await connect(address.nats, name)
+    try:
+        tape = connection.tape(address.run)
+        first = await tape.read(0, 1)
+        if not first or not isinstance(first[0].event, RunOpened):
+            raise StreamMissing(
+                f"run {address.run} at {address.nats} is not opened; `decodiloco open` does that"
+            )
+        opened = first[0].event
+        place = address.store or opened.store
+        store = await asyncio.to_thread(open_store, place, address.store_endpoint)
+        try:
+            opening = await asyncio.to_thread(_read_opening, store, address.run, opened)
+            region = address.region or opening.run.regions[0]
+            inbox = connection.inbox(address.run, region)
+            yield Visit(opening, tape, inbox, connection.pulse(address.run), store)
+        finally:
+            await asyncio.to_thread(store.close)
+    finally:
+        await connection.close()
+
+
+def _read_opening(store: BlobStore, run: str, opened: RunOpened) -> Opening:
+    payload = read_small(store, opening_key(run, opened.opening), opened.opening)
+    return decode_opening(payload, opened.opening)

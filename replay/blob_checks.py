@@ -1,0 +1,92 @@
+"""Whole blobs read and checked against what the tape says of them. Each returns bytes checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from decodiloco.errors import BlobCorrupt, BlobMissing
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.tensors import RAW, open_tensors
+from replay.errors import Differs
+from streams.manifest import Manifest
+
+READ_BYTES = 8 * 1024 * 1024
+ELEMENTS = 1 << 20
+
+Part = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One piece of work on bytes, for the fact at `position`; it may run in any thread.
+
+    `run` returns how many bytes it checked, or raises Differs. `is_merge`: it makes one again.
+    """
+
+    position: int
+    run: Callable[[], int]
+    is_merge: bool = False
+
+
+def tensors_whole(store: BlobStore, key: str, manifest: Manifest, position: int) -> int:
+    """Reads a blob of tensors to its last byte: its header and every chunk have their digests."""
+    _check_size(store, key, manifest, position)
+    try:
+        blob = open_tensors(store, key, manifest)
+        for name in blob.names:
+            if manifest.codec == RAW:
+                blob.read_raw(name)
+            else:
+                for _ in blob.chunks(name, ELEMENTS):
+                    pass
+    except (BlobCorrupt, BlobMissing) as error:
+        raise Differs(_told(error, key), position, key) from None
+    return manifest.bytes
+
+
+def same_bytes(
+    store: BlobStore, key: str, manifest: Manifest, parts: Sequence[Part], position: int
+) -> int:
+    """Compares a stored blob, byte for byte, with what it is when it is made again."""
+    _check_size(store, key, manifest, position)
+    try:
+        start = 0
+        for part in _pieces(parts):
+            stored = store.read(key, start, start + part.nbytes)
+            if memoryview(stored) != part:
+                at = start + _first_difference(memoryview(stored), part)
+                raise Differs(f"the stored blob differs at byte {at}", position, key)
+            start += part.nbytes
+    except (BlobCorrupt, BlobMissing) as error:
+        raise Differs(_told(error, key), position, key) from None
+    return manifest.bytes
+
+
+def _check_size(store: BlobStore, key: str, manifest: Manifest, position: int) -> None:
+    size = store.size(key)
+    if size is None:
+        raise Differs(f"the blob is not in {store.url}; restore it there", position, key)
+    if size != manifest.bytes:
+        raise Differs(
+            f"the blob has {size} bytes and was named with {manifest.bytes}", position, key
+        )
+
+
+def _pieces(parts: Sequence[Part]) -> Iterator[memoryview]:
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for start in range(0, view.nbytes, READ_BYTES):
+            yield view[start : start + READ_BYTES]
+
+
+def _first_difference(one: memoryview, other: memoryview) -> int:
+    return next(
+        (at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs),
+        min(one.nbytes, other.nbytes),
+    )
+
+
+def _told(error: Exception, key: str) -> str:
+    """The store's message without the key, which stands beside it anyway."""
+    return str(error).replace(f"blob {key}: ", "").replace(f"blob {key} ", "the blob ")

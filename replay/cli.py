@@ -1,0 +1,215 @@
+"""The command `replay`. Reads arguments and prints; what is printed is worked out elsewhere.
+
+Imports of weight stand inside the commands, so that `replay --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streams.errors import Failure
+
+RUN_HELP = "A live run: a run folder, its run.toml, or nats://host:port/run."
+PLACE_HELP = "A run folder, a run.toml, nats://host:port/run, or a tape file."
+STORE_HELP = "Where the blobs are, when not where the tape says: file:///folder or s3://bucket."
+
+PlaceArgument = Annotated[str, typer.Argument(metavar="TAPE", help=PLACE_HELP)]
+StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help=STORE_HELP)]
+EndpointOption = Annotated[
+    str | None,
+    typer.Option("--store-endpoint", metavar="URL", help="S3 server that is not AWS."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
+]
+
+app = typer.Typer(
+    name="replay",
+    help="Read a run's record again: show it, rebuild any state of it, prove its merges.\n\n"
+    "Exit codes: 0 agreed, 1 differed, 2 asked wrongly, 3 trouble outside.",
+    epilog="Examples:  replay show runs/demo   |   replay verify runs/demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _examples(*lines: str) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@app.command(
+    epilog=_examples(
+        "replay record runs/demo -o demo.tape",
+        "replay record nats://127.0.0.1:4222/demo -o demo.tape --follow",
+    )
+)
+def record(
+    run: Annotated[str, typer.Argument(metavar="RUN", help=RUN_HELP)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The tape file.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until the run is closed, or SIGTERM.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a live run's tape to a file, or add what is new to a file of the same run.
+
+    The file ends in a seal. A recorder that was killed leaves a file without one; the same
+    command goes on where it ends.
+    """
+    from replay.recorder import record_place
+
+    recorded = record_place(run, output, follow, _note)
+    told = {"tape": str(output), "run": recorded.run, "events": recorded.events}
+    if as_json:
+        _print_json({**told, "added": recorded.added, "digest": recorded.digest.hex()})
+        return
+    print(f"{output}: run {recorded.run}, {recorded.events} facts ({recorded.added} new), sealed")
+
+
+@app.command(
+    epilog=_examples(
+        "replay show runs/demo --from 100 --to 160",
+        "replay show demo.tape --learner b --fragment 3 --clocks | less",
+    )
+)
+def show(
+    place: PlaceArgument,
+    learner: Annotated[str | None, typer.Option(help="Only what concerns this learner.")] = None,
+    fragment: Annotated[int | None, typer.Option(min=0, help="Only this fragment.")] = None,
+    first: Annotated[int, typer.Option("--from", min=1, help="First position.")] = 1,
+    last: Annotated[int | None, typer.Option("--to", min=1, help="Last position.")] = None,
+    clocks: Annotated[
+        bool, typer.Option("--clocks", help="Vector clocks: what each speaker knew of.")
+    ] = False,
+) -> None:
+    """Print the tape, one line a fact and one column a learner."""
+    from replay.place import find_place
+    from replay.show import Wanted
+    from replay.show_print import print_tape
+
+    found = find_place(place)
+    _note(found.note)
+    print_tape(found, Wanted(learner, fragment, first, last, clocks))
+
+
+@app.command(
+    epilog=_examples(
+        "replay state runs/demo --step 40 -o model.safetensors",
+        "replay state demo.tape --fragment 3 --version 7 --json",
+    )
+)
+def state(
+    place: PlaceArgument,
+    position: Annotated[
+        int | None, typer.Option("--at", min=1, metavar="POSITION", help="After this position.")
+    ] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="After this merge; 0: opening.")] = None,
+    fragment: Annotated[int | None, typer.Option(min=0, help="With --version.")] = None,
+    version: Annotated[int | None, typer.Option(min=0, help="After this one was merged.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the model (safetensors).")
+    ] = None,
+    store: StoreOption = None,
+    store_endpoint: EndpointOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild the merged model and its bookkeeping as they were at any moment."""
+    from replay.place import find_place
+    from replay.state import moment, state_of, told_as_json
+
+    found = find_place(place, store, store_endpoint)
+    _note(found.note)
+    rebuilt = state_of(found, moment(position, step, fragment, version))
+    try:
+        if output is not None:
+            rebuilt.save(output)
+        told = told_as_json(rebuilt)
+    finally:
+        rebuilt.close()
+    if as_json:
+        _print_json(told)
+        return
+    print(
+        f"run {rebuilt.run} at position {rebuilt.position}: step {rebuilt.step}, "
+        f"{rebuilt.tokens:,} tokens trained"
+    )
+    print(f"versions {' '.join(map(str, rebuilt.versions))}")
+    print(f"state digest {rebuilt.digest}")
+    if output is not None:
+        print(f"model written to {output}")
+
+
+@app.command(
+    epilog=_examples(
+        "replay verify runs/demo",
+        "replay verify demo.tape --store file:///backup/store --threads 2 --json",
+    )
+)
+def verify(
+    place: PlaceArgument,
+    threads: Annotated[
+        int, typer.Option(min=1, max=256, help="Merges made at once; the result is the same.")
+    ] = 1,
+    fragments: Annotated[
+        bool, typer.Option("--fragments", help="The table of tokens, a line for each fragment.")
+    ] = False,
+    store: StoreOption = None,
+    store_endpoint: EndpointOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove the run: chain, fold, every merge made again from stored bytes, every digest.
+
+    Reads each blob that the tape names, whole. Exits 1 at the first difference and names it.
+    """
+    from replay.place import find_place
+    from replay.verify import verify_place
+    from replay.verify_report import report_lines, told_as_json
+
+    found = find_place(place, store, store_endpoint)
+    _note(found.note)
+    with _progress("verifying") as tell:
+        proof = verify_place(found, threads, tell)
+    for line in report_lines(proof, by_fragment=fragments):
+        print(line)
+    if as_json:
+        _print_json(told_as_json(proof))
+    if not proof.ok:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Runs the command; a failure is one line on stderr and an exit code, never a traceback."""
+    try:
+        app()
+    except Failure as failure:
+        print(f"replay: {failure}", file=sys.stderr)
+        sys.exit(failure.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our lines has seen enough
+        sys.exit(0)
+
+
+def _note(text: str) -> None:
+    if text:
+        print(f"replay: {text}", file=sys.stderr, flush=True)
+
+
+def _print_json(told: Any) -> None:
+    print(json.dumps(told), flush=True)
+
+
+def _progress(what: str) -> Any:
+    from replay.progress import progress
+
+    return progress(what)
+
+
+if __name__ == "__main__":
+    main()

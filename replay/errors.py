@@ -1,0 +1,65 @@
+"""What can go wrong in a replay, drawn on top of the trees of the record and the method.
+
+Failure
+├── Corrupt                 1
+│   ├── TapeCorrupt            a tape file whose bytes are not what was written, and where
+│   └── Differs                a replay that comes to something else than the tape says
+├── AskedWrongly            2
+│   ├── PlaceUnknown           neither a run, a server's address nor a tape file
+│   ├── NotReached             a position, step or version that the tape does not hold
+│   └── RulesUnknown           facts written by rules that this build does not know
+└── Trouble                 3
+    ├── PlaceSilent            a run that is known, but cannot be read from anywhere
+    ├── TapeFileBusy           another process is recording into this file
+    └── TapeFileUnwritable     the disk does not take it
+"""
+
+from __future__ import annotations
+
+from streams.errors import AskedWrongly, Corrupt, Trouble
+
+
+class TapeCorrupt(Corrupt):
+    """A tape file whose bytes are not what was written; `position` is the record in question."""
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(f"the tape breaks at position {position}: {why}")
+        self.position = position
+
+
+class Differs(Corrupt):
+    """A replay that comes to something else than the tape says.
+
+    `position` is the fact in question, `key` the blob, where there is one.
+    """
+
+    def __init__(self, what: str, position: int | None = None, key: str | None = None) -> None:
+        where = "" if position is None else f"position {position}: "
+        super().__init__(f"{where}{what}" + ("" if key is None else f" ({key})"))
+        self.what = what
+        self.position = position
+        self.key = key
+
+
+class PlaceUnknown(AskedWrongly):
+    """Neither a run, a server's address nor a tape file."""
+
+
+class NotReached(AskedWrongly):
+    """A position, step or version that the tape does not hold."""
+
+
+class RulesUnknown(AskedWrongly):
+    """Facts written by rules that this build does not know."""
+
+
+class PlaceSilent(Trouble):
+    """A run that is known, but cannot be read from anywhere."""
+
+
+class TapeFileBusy(Trouble):
+    """Another process is recording into this file."""
+
+
+class TapeFileUnwritable(Trouble):
+    """The disk does not take the file."""

@@ -1,0 +1,164 @@
+"""The bytes that each fact names, as checks: which blobs, and what must be true of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
+from decodiloco.merge.exact import Floats
+from decodiloco.merge.fragment import Merged, MergeOrder, merge_fragment
+from decodiloco.merge.gates import CORRUPT, MISSING, UNREACHABLE
+from decodiloco.merge.model_digest import model_digest
+from decodiloco.opening import Opening
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.keys import global_key, key_of_checkpoint, key_of_offer, snapshot_key
+from decodiloco.store.small import read_small
+from decodiloco.store.tensors import read_tensors
+from decodiloco.syncer.owed import merge_order
+from decodiloco.syncer.snapshot import decode_state, encode_state
+from decodiloco.syncer.state import State
+from replay.blob_checks import Check, same_bytes, tensors_whole
+from replay.errors import Differs
+from replay.refold import Folded
+from streams.events import (
+    CheckpointStored,
+    DeltaOffered,
+    FragmentMerged,
+    RunClosed,
+    RunOpened,
+    SnapshotStored,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What every check needs: the store, the opening, and why offers were left out, by position."""
+
+    store: BlobStore
+    opening: Opening
+    left_out: dict[int, str]
+
+
+def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iterator[Check]:
+    """The checks on bytes that one fact asks for.
+
+    `snapshots` holds the refolded state at every position of which a snapshot was stored; a
+    state is taken out once its last snapshot was checked.
+    """
+    event, before = folded.envelope.event, folded.before
+    position = folded.envelope.position
+    store = named.store
+    match event:
+        case RunOpened():
+            yield Check(position, lambda: event.opening.bytes)  # read whole to come this far
+            for fragment, manifest in enumerate(named.opening.fragments):
+                key = global_key(before.run, fragment, 0, manifest)
+                yield Check(position, partial(tensors_whole, store, key, manifest, position))
+        case DeltaOffered():
+            if not _is_known_broken(named.left_out.get(position)):
+                key = key_of_offer(before.run, event)
+                yield Check(position, partial(tensors_whole, store, key, event.manifest, position))
+        case FragmentMerged():
+            order = merge_order(before, event.round, contributions=event.contributions)
+            yield Check(position, partial(merged_again, store, order, event, position), True)
+        case CheckpointStored():
+            key = key_of_checkpoint(before.run, event)
+            yield Check(position, partial(tensors_whole, store, key, event.manifest, position))
+        case SnapshotStored():
+            state = snapshots[event.position]
+            yield Check(position, partial(snapshot_again, named, state, event, position))
+        case RunClosed():
+            yield Check(position, partial(_model_again, store, before, event, position))
+        case _:
+            pass
+
+
+def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, position: int) -> int:
+    """Makes a merge again from its stored deltas; its three blobs must be those on the tape.
+
+    Returns the bytes of parameters, momentum and report that were compared.
+    """
+    try:
+        again = merge_fragment(order, store, sleep=_at_once)
+    except (BlobCorrupt, BlobMissing) as error:
+        raise Differs(f"the merge cannot be made again: {error}", position) from None
+    for each in again.left_out:
+        if each.reason.startswith(UNREACHABLE):
+            raise StoreUnreachable(
+                f"position {position}: the merge was not made again: {each.reason}"
+            )
+        raise Differs(
+            f"made again, the merge leaves out the offer at {each.position}: {each.reason}",
+            position,
+        )
+    assert isinstance(again, Merged) and again.contributions == event.contributions
+    if again.outer_gradient_norm != event.outer_gradient_norm:
+        raise Differs(
+            f"the outer gradient's norm is {again.outer_gradient_norm!r}, the tape says "
+            f"{event.outer_gradient_norm!r}",
+            position,
+        )
+    size_bytes = 0
+    for (key, parts), name, made, said in zip(
+        again.blobs(order),
+        ("parameters", "momentum", "report"),
+        (again.parameters.manifest, again.momentum.manifest, again.report.manifest),
+        (event.parameters, event.momentum, event.report),
+        strict=True,
+    ):
+        if made != said:
+            raise Differs(
+                f"made again, the {name} have digest {made.digest.hex()[:16]}; the tape says "
+                f"{said.digest.hex()[:16]}",
+                position,
+                key,
+            )
+        size_bytes += same_bytes(store, key, said, parts, position)
+    return size_bytes
+
+
+def snapshot_again(named: Named, state: State, event: SnapshotStored, position: int) -> int:
+    """A stored snapshot is the refolded state of its position, to the byte, and decodes to it."""
+    key = snapshot_key(state.run, event.position, event.manifest)
+    try:
+        payload = read_small(named.store, key, event.manifest)
+        stored = decode_state(named.opening, payload)
+    except (BlobCorrupt, BlobMissing) as error:
+        raise Differs(str(error), position, key) from None
+    if payload != encode_state(state) or stored != state:
+        raise Differs(
+            f"the snapshot is not the state that position {event.position} folds to", position, key
+        )
+    return len(payload)
+
+
+def _model_again(store: BlobStore, state: State, event: RunClosed, position: int) -> int:
+    """The digest of the closed model, from the stored parameters; they were counted already."""
+
+    def tensors() -> Iterator[tuple[str, Floats]]:
+        for fragment, manifest in enumerate(state.parameters):
+            key = global_key(state.run, fragment, state.versions[fragment], manifest)
+            yield from read_tensors(store, key, manifest).items()
+
+    try:
+        found = model_digest(state.layout, tensors())
+    except (BlobCorrupt, BlobMissing) as error:
+        raise Differs(str(error), position) from None
+    if found != event.digest:
+        raise Differs(
+            f"the closed model has digest {found.hex()[:16]}; the tape says "
+            f"{event.digest.hex()[:16]}",
+            position,
+        )
+    return 0
+
+
+def _is_known_broken(reason: str | None) -> bool:
+    """Whether the tape itself says that these bytes were missing or broken at their merge."""
+    return reason is not None and reason.startswith((MISSING, CORRUPT))
+
+
+def _at_once(seconds: float) -> None:
+    """A finished merge's deltas are all there: what is not there now will not come."""

@@ -1,0 +1,159 @@
+"""What must hold between facts, whatever their bytes: quorum, versions, digests, token fates.
+
+These are checks from outside: they count again from the tape what the syncer's machine claims.
+Pure: states and events in, Differs out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from decodiloco.syncer.state import State
+from replay.errors import Differs
+from replay.refold import Folded
+from streams.events import (
+    DeltaOffered,
+    FragmentMerged,
+    LearnerLeft,
+    RunClosed,
+    SnapshotStored,
+    SyncerTookOver,
+    WindowClosed,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FateRow:
+    """One learner's tokens for one fragment: trained, and what became of them."""
+
+    learner: str
+    fragment: int
+    trained: int
+    fates: dict[str, int]
+
+
+@dataclass(slots=True)
+class FactsCheck:
+    """Told every fold in order; raises Differs at the first fact that breaks a rule of the run."""
+
+    self_test: bytes
+    _offers: dict[int, DeltaOffered] = field(default_factory=dict)
+    _merged_tokens: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def tell(self, folded: Folded) -> None:
+        """Checks one fact against all that was told before."""
+        event, before = folded.envelope.event, folded.before
+        position = folded.envelope.position
+        match event:
+            case SyncerTookOver():
+                if event.self_test != self.self_test:
+                    raise Differs(
+                        "this syncer's arithmetic gave another known answer than this machine's: "
+                        f"{event.self_test.hex()[:16]}, here {self.self_test.hex()[:16]}",
+                        position,
+                    )
+            case DeltaOffered():
+                self._offers[position] = event
+            case WindowClosed():
+                self._check_window(before, event, position)
+            case FragmentMerged():
+                self._check_merge(before, event, position)
+            case SnapshotStored():
+                if event.position >= position:
+                    raise Differs(f"a snapshot of position {event.position}, yet to come", position)
+            case RunClosed():
+                _check_close(before, event, position)
+            case LearnerLeft():
+                _check_leave(before, event, position)
+            case _:
+                pass
+
+    def fates(self, state: State) -> tuple[FateRow, ...]:
+        """Every learner's account, which must add up to what it trained and fit the merges."""
+        rows = []
+        for name in sorted(state.learners):
+            learner = state.learners[name]
+            for fragment in range(len(state.fragments)):
+                fates = learner.fates(fragment)
+                row = FateRow(name, fragment, learner.tokens_trained, fates)
+                told = f"the tokens of learner {name} for fragment {fragment}"
+                if sum(fates.values()) != row.trained or min(fates.values()) < 0:
+                    raise Differs(
+                        f"{told} do not add up: {fates}, trained {row.trained}", state.position
+                    )
+                counted = self._merged_tokens.get((name, fragment), 0)
+                if fates["merged"] != counted:
+                    raise Differs(
+                        f"{told}: {fates['merged']} are accounted as merged, but the offers in "
+                        f"its merges hold {counted}",
+                        state.position,
+                    )
+                rows.append(row)
+        return tuple(rows)
+
+    def _check_window(self, before: State, event: WindowClosed, position: int) -> None:
+        offers = [self._offers.get(each) for each in event.offers]
+        known = [offer for offer in offers if offer is not None]
+        if len(known) != len(offers) or any(offer.fragment != event.fragment for offer in known):
+            raise Differs(
+                f"the window of round {event.round} holds what is no offer for fragment "
+                f"{event.fragment}",
+                position,
+            )
+        if len({offer.learner for offer in known}) != len(known):
+            raise Differs(f"round {event.round} has two offers of one learner", position)
+        answered = sum(offer.round == event.round for offer in known)
+        if answered < before.config.quorum:
+            raise Differs(
+                f"round {event.round} closed with {answered} answers; the quorum is "
+                f"{before.config.quorum}",
+                position,
+            )
+
+    def _check_merge(self, before: State, event: FragmentMerged, position: int) -> None:
+        round_ = before.rounds.get(event.round)
+        if round_ is None or round_.is_open or round_.fragment != event.fragment:
+            raise Differs(f"round {event.round} was not closed for this merge", position)
+        judged = (*event.contributions, *(each.position for each in event.left_out))
+        if sorted(judged) != sorted(round_.offers):
+            raise Differs(
+                f"the merge of round {event.round} took and left out {sorted(judged)}, its window "
+                f"holds {sorted(round_.offers)}",
+                position,
+            )
+        if len(event.contributions) < before.config.quorum:
+            raise Differs(
+                f"{len(event.contributions)} contributions; the quorum is {before.config.quorum}",
+                position,
+            )
+        version = before.versions[event.fragment] + 1
+        if (event.version, event.step) != (version, before.step + 1):
+            raise Differs(
+                f"makes version {event.version} at step {event.step}; version {version} at step "
+                f"{before.step + 1} is next",
+                position,
+            )
+        for each in event.contributions:
+            offer = self._offers[each]
+            account = (offer.learner, offer.fragment)
+            self._merged_tokens[account] = self._merged_tokens.get(account, 0) + offer.tokens
+
+
+def _check_close(before: State, event: RunClosed, position: int) -> None:
+    said = (event.step, event.versions, event.tokens)
+    found = (before.step, before.versions, before.tokens)
+    if said != found:
+        raise Differs(f"closed at step, versions, tokens {said}; folded {found}", position)
+
+
+def _check_leave(before: State, event: LearnerLeft, position: int) -> None:
+    if event.reason != "finished":
+        return
+    if before.closed is None:
+        raise Differs(f"learner {event.learner} finished a run that is not closed", position)
+    if event.digest != before.closed.digest:
+        raise Differs(
+            f"learner {event.learner} finished with model {event.digest.hex()[:16]}, the run "
+            f"closed with {before.closed.digest.hex()[:16]}",
+            position,
+        )

@@ -1,0 +1,78 @@
+"""A tape folded again by the syncer's own machine, each step checked. Pure: tape in, states out.
+
+What the machine trusts while a run is live is checked here: the rules, the digest of the state
+that each merge recorded, and that a fact makes sense where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from decodiloco.opening import Opening
+from decodiloco.syncer.machine import begin, fold
+from decodiloco.syncer.snapshot import state_digest
+from decodiloco.syncer.state import RULES, State
+from replay.errors import Differs, RulesUnknown
+from streams.envelope import Envelope
+from streams.events import FragmentMerged, RunOpened, SyncerTookOver
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """One fact, with the state before and after it."""
+
+    before: State
+    envelope: Envelope
+    after: State
+
+
+def refold(envelopes: Iterable[Envelope], opening: Opening) -> Iterator[Folded]:
+    """Folds a tape from its first fact on.
+
+    Raises ChainBroken, Differs or RulesUnknown at the first fact that does not follow.
+    """
+    state = begin(opening)
+    for envelope in envelopes:
+        after = _folded(state, envelope)
+        yield Folded(state, envelope, after)
+        state = after
+
+
+def _folded(state: State, envelope: Envelope) -> State:
+    event = envelope.event
+    position = envelope.position
+    if isinstance(event, RunOpened):
+        _check_opening(event, state.opening, position)
+    if isinstance(event, RunOpened | SyncerTookOver) and event.rules != RULES:
+        raise RulesUnknown(
+            f"position {position}: written by rules {event.rules}, and this build knows rules "
+            f"{RULES}; install the decodiloco whose rules are {event.rules}"
+        )
+    if isinstance(event, FragmentMerged):
+        found = state_digest(state)
+        if found != event.state_digest:
+            raise Differs(
+                f"the state before this merge has digest {found.hex()[:16]}, the syncer recorded "
+                f"{event.state_digest.hex()[:16]}; the fold is not what it was",
+                position,
+            )
+    try:
+        return fold(state, envelope)
+    except (AssertionError, LookupError, ValueError) as error:
+        told = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise Differs(
+            f"{event.kind} cannot follow from what stands before ({told})", position
+        ) from error
+
+
+def _check_opening(event: RunOpened, opening: Opening, position: int) -> None:
+    for name, said, found in (
+        ("run", event.run, opening.run.name),
+        ("config", event.config_digest.hex()[:16], opening.run.digest.hex()[:16]),
+        ("layout", event.layout_digest.hex()[:16], opening.layout.digest.hex()[:16]),
+    ):
+        if said != found:
+            raise Differs(
+                f"the stored opening holds {name} {found}, RunOpened says {said}", position
+            )

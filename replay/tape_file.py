@@ -1,0 +1,206 @@
+"""A tape in a file, read strictly. Knows bytes and the chain; nothing of folds, blobs or servers.
+
+    file   = magic, version (2), header length (4), header, record ..., seal
+    header = canonical msgpack [run, store URL]
+    record = payload length (4), payload: the envelope's canonical bytes
+    seal   = 0 (4), count (8), digest of the last record (32), blake3 of every byte before (32)
+
+Numbers are big-endian. A length of zero cannot be a record's, so it opens the seal.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from blake3 import blake3
+
+from replay.errors import PlaceUnknown, TapeCorrupt
+from streams.codec import ENVELOPE_BYTES_MAX, decode_envelope, pack, unpack
+from streams.envelope import Envelope
+from streams.errors import BadName, Unreadable
+from streams.subjects import checked
+from streams.tape import Chain
+
+MAGIC = b"decodiloco tape\n"
+VERSION = 1
+HEADER_BYTES_MAX = 4096
+LENGTH = struct.Struct(">I")
+COUNT = struct.Struct(">Q")
+SEAL_BYTES = LENGTH.size + COUNT.size + 32 + 32
+READ_AHEAD_BYTES = 1 << 20
+
+UNSEALED = (
+    "the file ends without a seal: it is still being recorded, or the recorder was killed; "
+    "`replay record RUN -o FILE` goes on where it stops, and seals it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a tape file says of itself: the run, and where its blobs were (no credentials)."""
+
+    run: str
+    store: str
+
+
+def encode_header(header: Header) -> bytes:
+    """The first bytes of a tape file."""
+    body = pack([header.run, header.store])
+    assert len(body) <= HEADER_BYTES_MAX
+    return MAGIC + VERSION.to_bytes(2, "big") + LENGTH.pack(len(body)) + body
+
+
+def encode_record(payload: bytes) -> bytes:
+    """One record with its length before it."""
+    assert 0 < len(payload) <= ENVELOPE_BYTES_MAX
+    return LENGTH.pack(len(payload)) + payload
+
+
+def encode_seal(count: int, last_digest: bytes, before: blake3) -> bytes:
+    """The last bytes of a finished tape file; `before` has hashed every byte before the seal."""
+    head = LENGTH.pack(0) + COUNT.pack(count) + last_digest
+    hasher = before.copy()
+    hasher.update(head)
+    return head + bytes(hasher.digest())
+
+
+def is_tape_file(path: Path) -> bool:
+    """Whether the file begins as a tape file does. Raises OSError when it cannot be read."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read_header(path: Path) -> Header:
+    """The header alone: which run a file holds, before anything else of it is trusted."""
+    with _opened(path) as file:
+        return Scan(file, path).header
+
+
+def read_tape_file(path: Path) -> Iterator[Envelope]:
+    """Every envelope of a sealed tape file, in order, each checked before it is handed out.
+
+    Raises TapeCorrupt or ChainBroken, naming the position, for any byte that was changed, any
+    record that was removed (the last too), added or moved, and for a file without its seal.
+    What an iterator has yielded is chained and canonical; the seal is checked at the end.
+    """
+    with _opened(path) as file:
+        scan = Scan(file, path)
+        yield from scan.records()
+        if scan.ended != "sealed":
+            raise TapeCorrupt(scan.chain.position + 1, scan.tail_told)
+
+
+class Scan:
+    """One pass over a tape file: header at once, then records, then how it ends.
+
+    After `records()` is exhausted, `ended` is "sealed", "open" (whole records, no seal) or
+    "torn" (a part of a record or seal stands after the last whole one, at `offset`).
+    """
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
+        self._path = path
+        self.hasher = blake3()
+        self.offset = 0
+        self.ended = "unread"
+        self.header = self._read_header()
+        self.chain = Chain(self.header.run)
+
+    @property
+    def tail_told(self) -> str:
+        """Why a file that is not sealed cannot be trusted to its end."""
+        torn = "the last record is cut short; " if self.ended == "torn" else ""
+        return torn + UNSEALED
+
+    def records(self) -> Iterator[Envelope]:
+        """Whole, chained records up to the seal or the end."""
+        while True:
+            position = self.chain.position + 1
+            prefix = self._file.read(LENGTH.size)
+            if len(prefix) < LENGTH.size:
+                self.ended = "torn" if prefix else "open"
+                return
+            length = LENGTH.unpack(prefix)[0]
+            if length == 0:
+                self._read_seal(prefix)
+                return
+            if length > ENVELOPE_BYTES_MAX:
+                raise TapeCorrupt(position, f"its length says {length} bytes, which none has")
+            payload = self._file.read(length)
+            if len(payload) < length:
+                self.ended = "torn"
+                return
+            yield self._record(position, prefix, payload)
+
+    def _record(self, position: int, prefix: bytes, payload: bytes) -> Envelope:
+        try:
+            envelope = decode_envelope(payload)
+        except Unreadable as error:
+            raise TapeCorrupt(position, f"its bytes cannot be read ({error})") from None
+        self.chain = self.chain.then(envelope)
+        self._took(prefix + payload)
+        return envelope
+
+    def _read_seal(self, prefix: bytes) -> None:
+        last = self.chain.position
+        rest = self._file.read(SEAL_BYTES - len(prefix) + 1)
+        seal = prefix + rest
+        if len(seal) < SEAL_BYTES:
+            self.ended = "torn"
+            return
+        if self._is_blank(seal):
+            self.ended = "torn"
+            return
+        if len(seal) > SEAL_BYTES:
+            raise TapeCorrupt(last + 1, "bytes stand after the seal, or in its place")
+        count = COUNT.unpack_from(seal, LENGTH.size)[0]
+        if count != last:
+            raise TapeCorrupt(
+                min(count, last) + 1, f"the seal counts {count} records and {last} are there"
+            )
+        if seal != encode_seal(last, self.chain.tip, self.hasher):
+            raise TapeCorrupt(last, "the seal does not fit: it, this record or the header changed")
+        self.ended = "sealed"
+
+    def _is_blank(self, begin: bytes) -> bool:
+        """Whether zeros alone follow: room that a disk gave a file before the power went."""
+        piece = begin
+        while piece:
+            if any(piece):
+                return False
+            piece = self._file.read(READ_AHEAD_BYTES)
+        return True
+
+    def _read_header(self) -> Header:
+        fixed = self._file.read(len(MAGIC) + 2 + LENGTH.size)
+        if fixed[: len(MAGIC)] != MAGIC or len(fixed) < len(MAGIC) + 2 + LENGTH.size:
+            raise TapeCorrupt(1, f"{self._path} does not begin as a tape file does")
+        version = int.from_bytes(fixed[len(MAGIC) : len(MAGIC) + 2], "big")
+        if version != VERSION:
+            raise TapeCorrupt(1, f"tape file version {version}; this build reads {VERSION}")
+        length = LENGTH.unpack(fixed[-LENGTH.size :])[0]
+        body = self._file.read(length) if length <= HEADER_BYTES_MAX else b""
+        try:
+            run, store = unpack(body, HEADER_BYTES_MAX)
+            header = Header(checked(run, "run"), store)
+            if not isinstance(store, str) or encode_header(header) != fixed + body:
+                raise ValueError("not in canonical form")
+        except (Unreadable, BadName, TypeError, ValueError) as error:
+            raise TapeCorrupt(1, f"the header of {self._path} cannot be read ({error})") from None
+        self._took(fixed + body)
+        return header
+
+    def _took(self, data: bytes) -> None:
+        self.hasher.update(data)
+        self.offset += len(data)
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb", buffering=READ_AHEAD_BYTES)
+    except OSError as error:
+        raise PlaceUnknown(f"tape file {path}: {error.strerror or error}") from None

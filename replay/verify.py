@@ -1,0 +1,213 @@
+"""The proof of a run: its tape folded again, its merges made again, its blobs read whole.
+
+The checks of one fact may run in any thread; their outcomes are taken in the order of the tape,
+so that any number of threads gives the same result and the same first difference.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from decodiloco.errors import BlobCorrupt, BlobMissing
+from decodiloco.merge.exact import self_test
+from decodiloco.opening import Opening
+from decodiloco.store.blobs import BlobStore
+from decodiloco.syncer.state import State
+from replay.blob_checks import Check
+from replay.errors import Differs, TapeCorrupt
+from replay.fact_bytes import Named, checks_of
+from replay.facts_check import FactsCheck, FateRow
+from replay.place import Place
+from replay.refold import refold
+from replay.state import opened_by, read_opening
+from streams.envelope import Envelope
+from streams.errors import ChainBroken, Corrupt
+from streams.events import (
+    FragmentMerged,
+    LeftOut,
+    MergeAbandoned,
+    RunOpened,
+    SnapshotStored,
+)
+
+AHEAD_MAX = 4
+"""Checks that wait for each thread: enough to keep it busy, few enough to hold in memory."""
+
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first thing that is not what the tape says: where, and what to do about it."""
+
+    what: str
+    position: int | None = None
+    key: str | None = None
+
+
+@dataclass(slots=True)
+class Proof:
+    """What a verification found. `merges` are those on the tape, `merges_checked` those re-made."""
+
+    run: str
+    place: str
+    store: str = ""
+    events: int = 0
+    merges: int = 0
+    merges_checked: int = 0
+    bytes_checked: int = 0
+    first_difference: Difference | None = None
+    fates: tuple[FateRow, ...] = ()
+    closed: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether all agreed."""
+        return self.first_difference is None
+
+
+@dataclass(slots=True)
+class Survey:
+    """A first pass over the tape: its chain, its length, and what later facts say of earlier."""
+
+    events: int = 0
+    merges: int = 0
+    left_out: dict[int, str] = field(default_factory=dict)
+    snapshots: dict[int, None] = field(default_factory=dict)
+
+    def note(self, envelope: Envelope) -> None:
+        """Takes one record in."""
+        self.events = envelope.position
+        match envelope.event:
+            case FragmentMerged(left_out=left_out):
+                self.merges += 1
+                self._note_left_out(left_out)
+            case MergeAbandoned(left_out=left_out):
+                self._note_left_out(left_out)
+            case SnapshotStored(position=position):
+                self.snapshots[position] = None
+            case _:
+                pass
+
+    def _note_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
+        for each in left_out:
+            self.left_out[each.position] = each.reason
+
+
+def verify_place(place: Place, threads: int, tell: Tell) -> Proof:
+    """Proves a run from its tape and its blobs, up to the first difference.
+
+    Raises RulesUnknown for facts by rules that this build does not know, and Trouble when tape
+    or store cannot be reached. All else that is wrong is the proof's `first_difference`.
+    """
+    proof = Proof(place.run, place.told)
+    try:
+        survey = Survey()
+        opened: RunOpened | None = None
+        for envelope in place.envelopes():
+            opened = opened or opened_by(envelope, place)
+            survey.note(envelope)
+            proof.events, proof.merges = survey.events, survey.merges
+        if opened is None:
+            opened_by(None, place)
+        assert opened is not None
+        store = place.open_store(opened)
+    except Corrupt as error:
+        proof.first_difference = _difference(error)
+        return proof
+    try:
+        proof.store = store.url
+        _prove(place, store, opened, survey, threads, proof, tell)
+    finally:
+        store.close()
+    return proof
+
+
+def _prove(
+    place: Place,
+    store: BlobStore,
+    opened: RunOpened,
+    survey: Survey,
+    threads: int,
+    proof: Proof,
+    tell: Tell,
+) -> None:
+    try:
+        opening = read_opening(store, opened)
+    except (BlobCorrupt, BlobMissing) as error:
+        proof.first_difference = Difference(str(error), 1)
+        return
+    with ThreadPoolExecutor(threads, "verify", initializer=self_test) as pool:
+        pending: deque[Future[tuple[int, int]]] = deque()
+
+        def settle(left_max: int) -> None:
+            while len(pending) > left_max:
+                merges, size_bytes = pending.popleft().result()
+                proof.merges_checked += merges
+                proof.bytes_checked += size_bytes
+
+        try:
+            try:
+                for check in _checks(place, store, opening, survey, proof, tell):
+                    pending.append(pool.submit(_carried_out, check))
+                    settle(AHEAD_MAX * threads)
+            except Corrupt as error:
+                settle(0)  # what stands before it on the tape differs first
+                raise error
+            settle(0)
+        except Corrupt as error:
+            proof.first_difference = _difference(error)
+            proof.fates = ()
+            for future in pending:
+                future.cancel()
+
+
+def _checks(
+    place: Place,
+    store: BlobStore,
+    opening: Opening,
+    survey: Survey,
+    proof: Proof,
+    tell: Tell,
+) -> Iterator[Check]:
+    """Every check on bytes, in the order of the tape; raises where the facts alone differ."""
+    facts = FactsCheck(self_test())
+    named = Named(store, opening, survey.left_out)
+    snapshots: dict[int, State] = {}
+    last: State | None = None
+    records = _until(place.envelopes(), survey.events)
+    for folded in refold(records, opening):
+        facts.tell(folded)
+        last = folded.after
+        if last.position in survey.snapshots:
+            snapshots[last.position] = last
+        yield from checks_of(folded, named, snapshots)
+        tell(last.position, survey.events)
+    assert last is not None and last.position == survey.events
+    proof.fates = facts.fates(last)
+    proof.closed = last.closed is not None
+
+
+def _until(envelopes: Iterator[Envelope], last: int) -> Iterator[Envelope]:
+    """The records that the survey saw: a live tape grows on."""
+    for envelope in envelopes:
+        if envelope.position > last:
+            return
+        yield envelope
+
+
+def _carried_out(check: Check) -> tuple[int, int]:
+    return int(check.is_merge), check.run()
+
+
+def _difference(error: Corrupt) -> Difference:
+    match error:
+        case Differs():
+            return Difference(error.what, error.position, error.key)
+        case TapeCorrupt() | ChainBroken():
+            return Difference(str(error), error.position)
+        case _:
+            return Difference(str(error))

@@ -1,0 +1,146 @@
+"""The live link to a NATS server: watched by pings, and opened anew whenever it dies.
+
+Knows links and their deaths; nothing of tapes or inboxes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from streams.errors import ServerUnreachable, Trouble
+from streams.link import API_SECONDS, Link, address_of
+
+FIRST_SECONDS = 2.0  # how long the first connect may go on trying
+PING_SECONDS = 0.5
+PONG_SECONDS_MAX = 3.0
+HEALTHY_SECONDS = 1.5
+PAUSE_SECONDS_MAX = 1.0
+
+
+class Wire:
+    """The live link to one server address, watched, and opened again when it dies.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url = url
+        self.address = address_of(url)
+        self.name = name
+        self._link: Link | None = None
+        self._ready = asyncio.Event()
+        self._answered_seconds = float("-inf")
+        self._keeper: asyncio.Task[None] | None = None
+        self._why = ""
+
+    async def open(self) -> None:
+        """Connects for the first time. Raises ServerUnreachable after a few seconds at most."""
+        deadline = time.monotonic() + FIRST_SECONDS
+        while True:
+            try:
+                self._take_up(await self._open_link())
+                break
+            except ServerUnreachable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.1)
+        self._keeper = asyncio.create_task(self._keep(), name=f"nats link of {self.name}")
+
+    async def close(self) -> None:
+        """Ends the link; followers on it raise."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+            self._keeper = None
+        self._ready.clear()
+        if self._link is not None:
+            await self._link.close()
+
+    def healthy(self) -> bool:
+        """Whether the server has answered a ping just now."""
+        return self._ready.is_set() and time.monotonic() - self._answered_seconds < HEALTHY_SECONDS
+
+    def link_now(self) -> Link | None:
+        """The live link, if there is one at this moment."""
+        return self._link if self._ready.is_set() else None
+
+    async def link(self, seconds: float | None = API_SECONDS) -> Link:
+        """The live link; waits for one, at most `seconds`, then raises ServerUnreachable."""
+        if self._keeper is None or self._keeper.done():
+            raise ServerUnreachable(f"this connection to {self.address} was closed")
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ready.wait()
+        except TimeoutError:
+            raise ServerUnreachable(
+                f"no NATS server answers at {self.address} ({self._why or 'no connection'}): "
+                "is it running?"
+            ) from None
+        assert self._link is not None
+        return self._link
+
+    async def api(
+        self, call: str, body: Mapping[str, Any] | None = None, seconds: float = API_SECONDS
+    ) -> dict[str, Any]:
+        """A JetStream API request and its answer. Raises Declined, Silent, PermissionDenied."""
+        return await (await self.link(seconds)).api(call, body, seconds)
+
+    async def _open_link(self) -> Link:
+        link = Link(self.name, self._ready.clear)
+        await link.open(self.url)
+        return link
+
+    def _take_up(self, link: Link) -> None:
+        self._link = link
+        self._answered_seconds = time.monotonic()
+        if not link.ended.is_set():
+            self._ready.set()
+
+    async def _keep(self) -> None:
+        while True:
+            link = self._link
+            assert link is not None
+            self._why = await self._watch(link)
+            link.end(self._why)
+            await link.close()
+            pause_seconds = 0.02
+            while True:
+                try:
+                    self._take_up(await self._open_link())
+                    break
+                except Trouble as error:
+                    self._why = str(error)
+                await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.5))
+                pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+
+    async def _watch(self, link: Link) -> str:
+        """Pings until the link is dead; why it is."""
+        ended = asyncio.create_task(link.ended.wait())
+        ping: asyncio.Task[float] | None = None
+        try:
+            while True:
+                ping = asyncio.create_task(link.client.rtt(3600))
+                for patience_seconds in (PONG_SECONDS_MAX, 0.2):  # again: we may have been paused
+                    done, _ = await asyncio.wait(
+                        {ping, ended},
+                        timeout=patience_seconds,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                    if done:
+                        break
+                if ended.done():
+                    return link.reason
+                if not ping.done():
+                    return f"no answer to a ping in {PONG_SECONDS_MAX:.0f} s"
+                if ping.exception() is not None:
+                    return f"a ping failed: {ping.exception()}"
+                self._answered_seconds = time.monotonic()
+                await asyncio.wait({ended}, timeout=PING_SECONDS)
+        finally:
+            ended.cancel()
+            if ping is not None:
+                ping.cancel()

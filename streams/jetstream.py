@@ -1,0 +1,50 @@
+"""What of a run can be reached over a NATS server: its tape, its inboxes, its pulse.
+
+The way in; the bodies of the three ports are in the files beside it.
+"""
+
+from __future__ import annotations
+
+from streams.connection import Wire
+from streams.jetstream_inbox import JetStreamInbox
+from streams.jetstream_tape import JetStreamTape
+from streams.nats_pulse import NatsPulse
+
+
+async def connect(url: str, name: str) -> Connection:
+    """Connects to a NATS server under a name that its operator will see.
+
+    Raises AskedWrongly for no NATS address, ServerUnreachable after a few seconds at most, and
+    PermissionDenied. From then on the connection mends itself.
+    """
+    wire = Wire(url, name)
+    await wire.open()
+    return Connection(wire)
+
+
+class Connection:
+    """A connection to a NATS server, and what of a run can be reached over it.
+
+    Belongs to the event loop it was made in.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.address = wire.address
+
+    def tape(self, run: str) -> JetStreamTape:
+        return JetStreamTape(self.wire, run)
+
+    def inbox(self, run: str, region: str) -> JetStreamInbox:
+        return JetStreamInbox(self.wire, run, region)
+
+    def pulse(self, run: str) -> NatsPulse:
+        return NatsPulse(self.wire, run)
+
+    def healthy(self) -> bool:
+        """Whether the server has answered a ping just now: only then does silence mean much."""
+        return self.wire.healthy()
+
+    async def close(self) -> None:
+        """Ends the connection; whatever still follows over it raises ServerUnreachable."""
+        await self.wire.close()

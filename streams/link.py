@@ -1,0 +1,283 @@
+"""One socket with one NATS client on it. Ends once, with a reason, and never comes back.
+
+The client's own reconnecting is off: it keeps publishes that have timed out and sends them later,
+and a client whose read loop has died calls itself connected for ever. Who opens the next link,
+and when, is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from streams.errors import AskedWrongly, PermissionDenied, ServerUnreachable, Trouble
+
+OPEN_SECONDS = 2.0
+API_SECONDS = 5.0
+CLOSE_SECONDS = 1.0
+PENDING_BYTES_MAX = 256 * 1024
+STREAM_NOT_FOUND = 10059
+
+_DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]*)\"")
+
+
+class Silent(ServerUnreachable):
+    """No answer came: what was asked may have been done or not."""
+
+
+class Nobody(Silent):
+    """The server answers, but nothing listens on the subject: no such stream or consumer."""
+
+
+class Declined(Trouble):
+    """The JetStream API said no, with its error code."""
+
+    def __init__(self, subject: str, code: int, description: str) -> None:
+        super().__init__(f"NATS declined {subject}: {description} (error {code})")
+        self.code = code
+        self.description = description
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Something to publish."""
+
+    subject: str
+    payload: bytes
+    headers: Mapping[str, str] | None = None
+
+
+class Mailbox:
+    """What one subscription receives, in order. At most `limit` wait: the oldest give way."""
+
+    def __init__(self, limit: int) -> None:
+        self._messages: deque[Msg] = deque(maxlen=limit)
+        self._bell = asyncio.Event()
+        self._over: str | None = None
+        self.subscription: Subscription | None = None
+
+    async def put(self, message: Msg) -> None:
+        self._messages.append(message)
+        self._bell.set()
+
+    def end(self, reason: str) -> None:
+        self._over = reason
+        self._bell.set()
+
+    async def take(self, seconds: float | None) -> Msg | None:
+        """The next message; None after `seconds` without one. Raises Silent with its link."""
+        while not self._messages:
+            if self._over is not None:
+                raise Silent(self._over)
+            self._bell.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._bell.wait()
+            except TimeoutError:
+                return None
+        return self._messages.popleft()
+
+
+class Link:
+    """One socket, one client. Ends once, with a reason, and never comes back."""
+
+    def __init__(self, name: str, on_end: Callable[[], None]) -> None:
+        self.client = Client()
+        self.ended = asyncio.Event()
+        self.reason = ""
+        self._name = name
+        self._on_end = on_end
+        self._inbox = ""
+        self._tokens = itertools.count(1)
+        self._asked: dict[str, tuple[frozenset[str], asyncio.Future[Msg]]] = {}
+        self._mailboxes: list[Mailbox] = []
+        self._denied: dict[str, str] = {}
+
+    async def open(self, url: str) -> None:
+        """Connects, or raises ServerUnreachable or PermissionDenied; tried once."""
+        options: dict[str, Any] = {
+            "allow_reconnect": False,
+            "max_reconnect_attempts": 1,
+            "reconnect_time_wait": 0.05,
+            "connect_timeout": OPEN_SECONDS,
+            "ping_interval": 3600,  # the wire pings
+            "pending_size": PENDING_BYTES_MAX,
+            "error_cb": self._on_error,
+            "closed_cb": self._on_closed,
+        }
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self.client.connect(servers=[url], name=self._name, **options)
+                self._inbox = self.client.new_inbox()
+                await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
+        except (OSError, nats.errors.Error, TimeoutError) as error:
+            await self.close()
+            why = self.reason or str(error) or type(error).__name__
+            if "authorization" in f"{why} {error}".lower():
+                raise PermissionDenied(
+                    f"the NATS server at {address_of(url)} does not accept these credentials"
+                ) from None
+            raise ServerUnreachable(
+                f"no NATS server answers at {address_of(url)} ({why}): "
+                "start one there, or correct the address"
+            ) from None
+
+    async def publish(self, message: Message, reply: str = "") -> None:
+        """Hands a message to the socket. No answer is promised."""
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task else 0
+        headers = dict(message.headers) if message.headers else None
+        try:
+            await self.client.publish(message.subject, message.payload, reply, headers)
+        except nats.errors.MaxPayloadError:
+            raise Trouble(
+                f"{len(message.payload)} bytes are more than the NATS server takes in one "
+                "message: raise `max_payload` in its configuration"
+            ) from None
+        except (OSError, nats.errors.Error) as error:
+            raise Silent(self.reason or str(error)) from None
+        if task and task.cancelling() > cancels:  # the client swallows cancellation in a flush
+            raise asyncio.CancelledError
+
+    async def request(self, *messages: Message, seconds: float = API_SECONDS) -> Msg:
+        """Publishes the messages in order; the reply to the last.
+
+        Raises Silent without a reply in time, Nobody, and PermissionDenied for any of them.
+        """
+        token = str(next(self._tokens))
+        answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._asked[token] = (frozenset(item.subject.lower() for item in messages), answer)
+        last = messages[-1]
+        try:
+            async with asyncio.timeout(seconds):
+                for message in messages[:-1]:
+                    await self.publish(message)
+                await self.publish(last, f"{self._inbox}.{token}")
+                reply = await answer
+        except TimeoutError:
+            raise Silent(f"no answer on {last.subject} within {seconds:.0f} s") from None
+        finally:
+            del self._asked[token]
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # seen, also where a publish failed first
+        if not reply.data and (reply.headers or {}).get("Status") == "503":
+            raise Nobody(f"nothing listens on {last.subject}")
+        return reply
+
+    async def api(
+        self, call: str, body: Mapping[str, Any] | None = None, seconds: float = API_SECONDS
+    ) -> dict[str, Any]:
+        """A JetStream API request and its answer. Raises Declined, Silent, PermissionDenied."""
+        subject = f"$JS.API.{call}"
+        payload = b"" if body is None else json.dumps(body).encode()
+        try:
+            reply = await self.request(Message(subject, payload), seconds=seconds)
+        except Nobody:
+            raise Nobody(f"{subject} is not answered: is JetStream on in this account?") from None
+        return answer_of(subject, reply)
+
+    async def listen(self, subject: str, limit: int) -> Mailbox:
+        mailbox = Mailbox(limit)
+        try:
+            mailbox.subscription = await self.client.subscribe(subject, cb=mailbox.put)
+        except (OSError, nats.errors.Error) as error:
+            raise Silent(self.reason or str(error)) from None
+        if self.ended.is_set():
+            raise Silent(self.reason)
+        self._mailboxes.append(mailbox)
+        return mailbox
+
+    async def hang_up(self, mailbox: Mailbox) -> None:
+        """Ends one subscription."""
+        if mailbox in self._mailboxes:
+            self._mailboxes.remove(mailbox)
+        if mailbox.subscription is not None:
+            with suppress(OSError, nats.errors.Error):
+                await mailbox.subscription.unsubscribe()
+
+    def check_allowed(self, subject: str) -> None:
+        """Raises PermissionDenied if the server has refused this subject to us."""
+        if subject.lower() in self._denied:
+            raise PermissionDenied(self._denied[subject.lower()])
+
+    def end(self, reason: str) -> None:
+        if self.ended.is_set():
+            return
+        self.reason = reason
+        self.ended.set()
+        self._on_end()
+        for _, answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(Silent(reason))
+        for mailbox in self._mailboxes:
+            mailbox.end(reason)
+
+    async def close(self) -> None:
+        """Ends the link and closes its socket, however broken that is."""
+        self.end(self.reason or "the connection was closed")
+        with suppress(Exception):
+            async with asyncio.timeout(1.0):
+                await self.client.close()
+
+    async def _on_reply(self, message: Msg) -> None:
+        asked = self._asked.get(message.subject.rpartition(".")[2])
+        if asked is not None and not asked[1].done():
+            asked[1].set_result(message)
+
+    async def _on_error(self, error: Exception) -> None:
+        denied = _DENIED.search(str(error).lower())
+        if denied is None:
+            self.reason = self.reason or str(error) or type(error).__name__
+            return
+        verb = "publish to" if denied[1] == "publish" else "subscribe to"
+        subject = denied[2]
+        text = f"{self._name} may not {verb} {subject}: grant it in the NATS server's accounts"
+        self._denied[subject] = text
+        for subjects, answer in self._asked.values():
+            mine = subject in subjects or subject == f"{self._inbox}.*".lower()
+            if mine and not answer.done():
+                answer.set_exception(PermissionDenied(text))
+
+    async def _on_closed(self) -> None:
+        self.end(self.reason or "the server closed the connection")
+
+
+def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
+    """The JSON in a reply of JetStream, or Declined."""
+    try:
+        answer = json.loads(reply.data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise Trouble(f"the answer to {subject} is no JSON: is this a JetStream server?")
+    if "error" in answer:
+        error = answer["error"]
+        raise Declined(subject, int(error.get("err_code", 0)), str(error.get("description", "")))
+    return cast(dict[str, Any], answer)
+
+
+def address_of(url: str) -> str:
+    """The URL without credentials, for messages. Raises AskedWrongly for no NATS URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path.strip("/"):
+        shown = re.sub(r"//[^@/]*@", "//", url)
+        raise AskedWrongly(f"{shown!r} is no NATS address: write nats://host:port")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port or 4222}"

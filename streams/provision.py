@@ -1,0 +1,163 @@
+"""The streams of a run: made, or checked to be what facts need. Knows settings, not facts."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streams.codec import ENVELOPE_BYTES_MAX, EVENT_BYTES_MAX, SCHEMA
+from streams.envelope import genesis
+from streams.errors import AskedWrongly, StreamUnfit
+from streams.jetstream import Connection
+from streams.jetstream_inbox import life_of
+from streams.link import STREAM_NOT_FOUND, Declined
+from streams.subjects import checked, inbox_stream, tape_stream
+
+HEADER_BYTES_MAX = 1024  # NATS counts headers as part of a message
+INBOX_SECONDS_MAX = 7 * 24 * 3600
+INBOX_TWIN_SECONDS = 600  # how long the server knows a word sent again
+TAPE_TWIN_SECONDS = 120  # the tape sends no message ids; this is the server's default
+NAME_IN_USE = 10058
+SUBJECTS_OVERLAP = 10065
+
+_SECOND = 1_000_000_000
+_TAPE_PREFIX = "TAPE_"
+
+
+async def provision(
+    connection: Connection, run: str, regions: Sequence[str], replicas: int = 1
+) -> None:
+    """Makes the tape and the inboxes of a run, or checks those that are there.
+
+    May be called again at any time, and by several at once. Raises StreamUnfit, naming the
+    stream, the setting and what it must be.
+    """
+    if not regions:
+        raise AskedWrongly(f"run {run}: name at least one region")
+    await _ensure(connection, tape_settings(run, replicas))
+    for region in regions:
+        await _ensure(connection, inbox_settings(run, region))
+
+
+async def runs(connection: Connection) -> list[str]:
+    """The names of the runs that have a tape on this server, sorted."""
+    names: list[str] = []
+    while True:
+        answer = await connection.wire.api(
+            "STREAM.NAMES", {"subject": "tape.>", "offset": len(names)}
+        )
+        page = answer.get("streams") or []
+        names.extend(page)
+        if not page or len(names) >= int(answer["total"]):
+            break
+    return sorted(
+        name.removeprefix(_TAPE_PREFIX) for name in names if name.startswith(_TAPE_PREFIX)
+    )
+
+
+def tape_settings(run: str, replicas: int = 1) -> dict[str, Any]:
+    """What a tape's stream must be: nothing in it is ever lost, altered or taken away."""
+    return {
+        **_settings(tape_stream(run), f"tape.{checked(run, 'run')}.>"),
+        "num_replicas": replicas,
+        "max_msg_size": ENVELOPE_BYTES_MAX + HEADER_BYTES_MAX,
+        "max_age": 0,
+        "duplicate_window": TAPE_TWIN_SECONDS * _SECOND,
+        "allow_atomic": True,
+        "metadata": {"schema": str(SCHEMA), "genesis": genesis(run).hex()},
+    }
+
+
+def inbox_settings(run: str, region: str) -> dict[str, Any]:
+    """What an inbox's stream must be. One replica: learners write to it (research/nats.md 4)."""
+    subject = f"in.{checked(run, 'run')}.{checked(region, 'region')}.*.*"
+    return {
+        **_settings(inbox_stream(run, region), subject),
+        "num_replicas": 1,
+        "max_msg_size": EVENT_BYTES_MAX + HEADER_BYTES_MAX,
+        "max_age": INBOX_SECONDS_MAX * _SECOND,
+        "duplicate_window": INBOX_TWIN_SECONDS * _SECOND,
+        "allow_atomic": False,
+        "metadata": {"schema": str(SCHEMA)},
+    }
+
+
+def _settings(name: str, subject: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "subjects": [subject],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_msgs": -1,
+        "max_msgs_per_subject": -1,
+        "max_consumers": -1,
+        "compression": "none",
+        "deny_delete": True,
+        "deny_purge": True,
+        "allow_rollup_hdrs": False,
+        "allow_direct": True,
+        "allow_msg_ttl": False,
+        "allow_msg_counter": False,
+        "allow_msg_schedules": False,
+        "no_ack": False,
+        "sealed": False,
+    }
+
+
+async def _ensure(connection: Connection, wanted: dict[str, Any]) -> None:
+    name = wanted["name"]
+    is_inbox = wanted["max_age"] > 0
+    try:
+        info = await connection.wire.api(f"STREAM.INFO.{name}")
+    except Declined as error:
+        if error.code != STREAM_NOT_FOUND:
+            raise
+        metadata = dict(wanted["metadata"])
+        if is_inbox:
+            metadata["life"] = secrets.token_hex(8)
+        info = await _create(connection, {**wanted, "metadata": metadata})
+    _check(info["config"], wanted)
+    if is_inbox:
+        life_of(info)
+
+
+async def _create(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:
+    name = settings["name"]
+    try:
+        return await connection.wire.api(f"STREAM.CREATE.{name}", settings, seconds=10.0)
+    except Declined as error:
+        if error.code == NAME_IN_USE:  # another was quicker
+            return await connection.wire.api(f"STREAM.INFO.{name}")
+        if error.code == SUBJECTS_OVERLAP:
+            raise StreamUnfit(
+                f"{name} cannot be made: another stream already takes {settings['subjects'][0]}; "
+                "choose another run name, or remove that stream"
+            ) from None
+        raise
+
+
+def _check(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Compares every setting that matters; one left out by the server is off or zero."""
+    name = wanted["name"]
+    for field, value in wanted.items():
+        if field == "metadata":
+            continue
+        there = found.get(field, type(value)())
+        if there != value:
+            raise StreamUnfit(_unfit(name, field, there, value))
+    metadata = found.get("metadata") or {}
+    for field, value in wanted["metadata"].items():
+        if metadata.get(field) != value:
+            raise StreamUnfit(_unfit(name, f"metadata.{field}", metadata.get(field), value))
+    for field in ("mirror", "sources", "republish", "subject_transform", "template_owner"):
+        if found.get(field):
+            raise StreamUnfit(_unfit(name, field, found[field], "unset"))
+
+
+def _unfit(name: str, field: str, there: object, wanted: object) -> str:
+    return (
+        f"stream {name} is not fit for facts: {field} is {there!r} and must be {wanted!r}; "
+        "use another run name, or have the stream's operator change it"
+    )

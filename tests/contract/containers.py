@@ -1,0 +1,66 @@
+"""The S3 server of compose files, in a container, where a docker engine answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from decodiloco.store.s3 import S3Store
+from streams.errors import Trouble
+
+IMAGE = "chrislusf/seaweedfs:4.48"
+BUCKET = "decodiloco"
+PORT = 8333
+READY_SECONDS_MAX = 60.0
+
+
+def no_engine() -> str | None:
+    """Why no container can be started here; None when one can."""
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        docker.from_env(timeout=5).ping()
+    except DockerException as error:
+        return f"no docker engine answers: {error}"
+    return None
+
+
+@contextmanager
+def running_s3(variables: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Bucket and endpoint of a server that lets in whoever has these keys; skips without docker."""
+    reason = no_engine()
+    if reason is not None:
+        pytest.skip(reason)
+    from testcontainers.core.container import DockerContainer
+
+    container = (
+        DockerContainer(IMAGE)
+        .with_exposed_ports(PORT)
+        .with_command("mini -dir=/data -master.telemetry=false -s3.autoCreateBucket=false")
+        .with_env("S3_BUCKET", BUCKET)
+    )
+    for name, value in variables.items():
+        container = container.with_env(name, value)
+    with container:
+        address = f"{container.get_container_host_ip()}:{container.get_exposed_port(PORT)}"
+        _wait_until_ready(f"http://{address}")
+        yield BUCKET, f"http://{address}"
+
+
+def _wait_until_ready(endpoint: str) -> None:
+    """The store itself waits for an answer; we wait for the bucket and for the keys."""
+    store = S3Store(f"s3://{BUCKET}/probe", endpoint, limit_seconds=READY_SECONDS_MAX)
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while True:
+        try:
+            store.put("ready/now", [b"ready"])
+            return store.close()
+        except Trouble:
+            if time.monotonic() > deadline:
+                raise
+            threading.Event().wait(0.2)

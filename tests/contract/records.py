@@ -1,0 +1,96 @@
+"""The bodies that tape, inbox and pulse are tested on: in memory, and on real NATS servers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from streams.inbox import Inbox
+from streams.jetstream import connect
+from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
+from streams.provision import provision
+from streams.pulse import Pulse
+from streams.tape import Tape
+from tests.contract.containers import no_engine
+
+IMAGE = "nats:2.15.1"
+PORT = 4222
+LIMIT_SECONDS = 30.0
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Record:
+    """The three places of one run."""
+
+    run: str
+    tape: Tape
+    inbox: Inbox
+    pulse: Pulse
+
+
+class Ground:
+    """Where records are kept: in memory (no URL), or on a NATS server."""
+
+    def __init__(self, url: str | None) -> None:
+        self.url = url
+
+    @asynccontextmanager
+    async def record(self) -> AsyncIterator[Record]:
+        """A run of its own, empty."""
+        run = new_run()
+        if self.url is None:
+            yield Record(run, MemoryTape(run), MemoryInbox(run), MemoryPulse(run))
+            return
+        connection = await connect(self.url, "test")
+        try:
+            await provision(connection, run, ["home"])
+            yield Record(
+                run, connection.tape(run), connection.inbox(run, "home"), connection.pulse(run)
+            )
+        finally:
+            await connection.close()
+
+    def tell(self, story: Callable[[Record], Awaitable[None]]) -> None:
+        """Runs a test's story on an empty record, within a limit of time."""
+
+        async def whole() -> None:
+            async with asyncio.timeout(LIMIT_SECONDS), self.record() as record:
+                await story(record)
+
+        asyncio.run(whole())
+
+
+def new_run() -> str:
+    """A run's name that no other test uses."""
+    return f"run-{os.getpid()}-{next(_numbers)}"
+
+
+async def until(holds: Callable[[], Awaitable[bool]], limit_seconds: float = 20.0) -> None:
+    """Waits for a condition, asked again and again."""
+    async with asyncio.timeout(limit_seconds):
+        while True:
+            if await holds():
+                return
+            await asyncio.sleep(0.01)
+
+
+@contextmanager
+def nats_in_a_container() -> Iterator[str]:
+    """The URL of the compose files' NATS server; skips, with the reason, without docker."""
+    reason = no_engine()
+    if reason is not None:
+        pytest.skip(reason)
+    from testcontainers.core.container import DockerContainer
+
+    container = DockerContainer(IMAGE).with_exposed_ports(PORT).with_command("-js -sd /data")
+    with container:
+        host, port = container.get_container_host_ip(), container.get_exposed_port(PORT)
+        yield f"nats://{host}:{port}"

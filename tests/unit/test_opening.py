@@ -1,0 +1,70 @@
+"""The opening: one blob that comes back whole, or is refused."""
+
+from __future__ import annotations
+
+import pytest
+from blake3 import blake3
+
+from decodiloco.config import Run
+from decodiloco.errors import BlobCorrupt
+from decodiloco.fragments.layout import Layout, Tensor
+from decodiloco.opening import Opening, decode_opening, encode_opening
+from streams.codec import pack
+from streams.manifest import Manifest
+from tests.builders import manifest
+
+
+def one_tensor(name: str, fragment: int) -> Tensor:
+    return Tensor(name=name, shape=(2, 3), dtype="float32", fragment=fragment, rule="mean")
+
+
+OPENING = Opening(
+    Run(name="trial", fragments=2, regions=("home", "far")),
+    Layout(fragments=2, tensors=(one_tensor("a", 0), one_tensor("b", 1))),
+    (manifest("f0"), manifest("f1")),
+)
+
+
+def named(payload: bytes) -> Manifest:
+    return Manifest(bytes=len(payload), digest=blake3(payload).digest(), codec="msgpack")
+
+
+def test_an_opening_comes_back_from_its_blob() -> None:
+    payload, named_as = encode_opening(OPENING)
+    again = decode_opening(payload, named_as)
+    assert again == OPENING
+    assert again.run.digest == OPENING.run.digest
+    assert again.layout.digest == OPENING.layout.digest
+
+
+def test_the_same_opening_is_the_same_bytes() -> None:
+    assert encode_opening(OPENING) == encode_opening(decode_opening(*encode_opening(OPENING)))
+
+
+def test_a_changed_byte_is_seen() -> None:
+    payload, named_as = encode_opening(OPENING)
+    for place in range(0, len(payload), 97):
+        spoiled = bytearray(payload)
+        spoiled[place] ^= 1
+        with pytest.raises(BlobCorrupt, match="do not match the digest"):
+            decode_opening(bytes(spoiled), named_as)
+    with pytest.raises(BlobCorrupt, match="do not match the digest"):
+        decode_opening(payload[:-1], named_as)
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        (b"\xc1", "cannot be read"),
+        (pack([1, 2]), "cannot be read"),
+        (pack([9, {}, {}, []]), "schema 9; this build reads 1"),
+        (pack([1, {"name": "trial"}, {"fragments": 1, "tensors": []}, []]), "cannot be read"),
+        (pack(7), "cannot be read"),
+        (pack([1, {"name": "trial"}, OPENING.layout.as_plain(), 7]), "cannot be read"),
+    ],
+)
+def test_a_blob_that_is_no_opening_is_refused_also_when_its_digest_agrees(
+    payload: bytes, told: str
+) -> None:
+    with pytest.raises(BlobCorrupt, match=told):
+        decode_opening(payload, named(payload))
