@@ -1,6 +1,7 @@
 """The `decodiloco` command: options in, one call into the right room, an exit code out.
 
-Only typer loads here; each command imports what it needs, so that --help answers at once.
+Only typer loads here; each command imports what it needs, so that --help answers at once, and
+reads its config before torch loads, so that a mistake is told at once, too.
 """
 
 from __future__ import annotations
@@ -114,10 +115,10 @@ def up(
 )
 def open_(config: ConfigFile, settings: Settings = None) -> None:
     """Open a run with the built-in model: its first fact and its first bytes. Once, by anyone."""
+    loaded = _loaded(config, settings, "open")
     from decodiloco.open_run import open_run
     from decodiloco.training.gpt import build
 
-    loaded = _loaded(config, settings, "open")
     open_run(loaded, build(loaded.run.model))
     typer.echo(f"run {loaded.run.name} is open; learners may join")
 
@@ -130,11 +131,12 @@ def open_(config: ConfigFile, settings: Settings = None) -> None:
 )
 def syncer(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
     """Run a syncer: it leads, or stands by to take over, until the run is closed."""
+    loaded = _loaded(config, settings, "syncer", id_)
+    named = _id(loaded, id_)
     from decodiloco.stopping import run_until_stopped
     from decodiloco.syncer.service import run_syncer
 
-    loaded = _loaded(config, settings, "syncer", id_)
-    run_until_stopped(run_syncer(loaded, _id(loaded, id_)))
+    run_until_stopped(run_syncer(loaded, named))
 
 
 @app.command(
@@ -145,10 +147,11 @@ def syncer(config: ConfigFile, id_: Id = None, settings: Settings = None) -> Non
 )
 def learner(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
     """Train with the built-in trainer until the run is closed. SIGTERM leaves in good order."""
+    loaded = _loaded(config, settings, "learner", id_)
+    named = _id(loaded, id_)
     from decodiloco.training.trainer import run_learner
 
-    loaded = _loaded(config, settings, "learner", id_)
-    run_learner(loaded, _id(loaded, id_))
+    run_learner(loaded, named)
 
 
 @app.command(
@@ -163,9 +166,10 @@ def evaluator(
     settings: Settings = None,
 ) -> None:
     """Report the merged model's loss on held-out text until the run is closed."""
+    loaded = _loaded(config, settings, "evaluator", id_)
     from decodiloco.training.evaluator import run_evaluator
 
-    run_evaluator(_loaded(config, settings, "evaluator", id_), id_)
+    run_evaluator(loaded, id_)
 
 
 @app.command(
@@ -216,9 +220,11 @@ def status(
 def doctor(config: ConfigFile, settings: Settings = None, as_json: AsJson = False) -> None:
     """Check what a run needs from here: server, store, rights, times, and this installation."""
     from decodiloco.config import load_config
+
+    loaded = load_config(config, settings or ())
     from decodiloco.doctor import examine, tell
 
-    raise typer.Exit(tell(examine(load_config(config, settings or ())), as_json))
+    raise typer.Exit(tell(examine(loaded), as_json))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from decodiloco.opening import Opening, decode_opening
 from decodiloco.store.blobs import BlobStore, open_store
 from decodiloco.store.keys import opening_key
 from decodiloco.store.small import read_small
-from streams.errors import AskedWrongly, StreamMissing
+from streams.errors import AskedWrongly, ServerUnreachable, StreamMissing
 from streams.events import RunOpened
 from streams.inbox import Inbox
 from streams.pulse import Pulse
@@ -27,13 +27,17 @@ from streams.tape import Tape
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a run's server is, and its name; a run.toml also tells its store."""
+    """Where a run's server is, and its name; a run.toml also tells its store.
+
+    `recorded` is the run folder, if it holds a tape file that can be read without the server.
+    """
 
     nats: str
     run: str
     store: str | None = None
     store_endpoint: str | None = None
     region: str | None = None
+    recorded: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ def address_of(place: str, store_endpoint: str | None = None) -> Address:
     config = load_config(toml)
     here = config.here
     endpoint = store_endpoint or here.store_endpoint
-    return Address(here.nats, config.run.name, here.store, endpoint, here.region)
+    recorded = toml.parent if (toml.parent / "run.tape").exists() else None
+    return Address(here.nats, config.run.name, here.store, endpoint, here.region, recorded)
 
 
 @asynccontextmanager
@@ -73,7 +78,14 @@ async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
     """Connects to a run that is open. Raises ServerUnreachable or StreamMissing, with its name."""
     from streams.jetstream import connect
 
-    connection = await connect(address.nats, name)
+    try:
+        connection = await connect(address.nats, name)
+    except ServerUnreachable as error:
+        if address.recorded is None:
+            raise
+        raise ServerUnreachable(
+            f"{error}; what was recorded is told by `replay show {address.recorded}`"
+        ) from None
     try:
         tape = connection.tape(address.run)
         first = await tape.read(0, 1)

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from decodiloco.config import Here, Run, Table
 from streams import events
 from streams.codec import EVENT_BYTES_MAX
+from streams.manifest import Manifest
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 MADE = "<!-- Made by `make docs`. Edit the code, not this page. -->\n"
@@ -44,7 +45,7 @@ def events_page() -> str:
         lines += ["", f"## {event.__name__}\n", _doc(event), ""]
         lines += _fields_table(event)
     lines += ["", "## Parts\n"]
-    for part in (events.Adoption, events.LeftOut, events.Moments, events.Manifest):
+    for part in (events.Adoption, events.LeftOut, events.Moments, Manifest):
         lines += ["", f"### {part.__name__}\n", _doc(part), ""]
         lines += _fields_table(part)
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.store.blobs import BlobStore
+from decodiloco.store.small import read_small
 from decodiloco.store.tensors import RAW, open_tensors
 from replay.errors import Differs
 from streams.manifest import Manifest
@@ -43,6 +44,15 @@ def tensors_whole(store: BlobStore, key: str, manifest: Manifest, position: int)
     except (BlobCorrupt, BlobMissing) as error:
         raise Differs(_told(error, key), position, key) from None
     return manifest.bytes
+
+
+def small_whole(store: BlobStore, key: str, manifest: Manifest, position: int) -> bytes:
+    """Reads a small blob, all of it: its size and its bytes are those that were named."""
+    _check_size(store, key, manifest, position)
+    try:
+        return read_small(store, key, manifest)
+    except (BlobCorrupt, BlobMissing) as error:
+        raise Differs(_told(error, key), position, key) from None
 
 
 def same_bytes(

@@ -28,20 +28,21 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
 ]
 
+
+def _examples(*lines: str) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
 app = typer.Typer(
     name="replay",
     help="Read a run's record again: show it, rebuild any state of it, prove its merges.\n\n"
     "Exit codes: 0 agreed, 1 differed, 2 asked wrongly, 3 trouble outside.",
-    epilog="Examples:  replay show runs/demo   |   replay verify runs/demo",
+    epilog=_examples("replay show runs/demo --learner a", "replay verify runs/demo"),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-def _examples(*lines: str) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 @app.command(
@@ -187,7 +188,7 @@ def verify(
 def main() -> None:
     """Runs the command; a failure is one line on stderr and an exit code, never a traceback."""
     try:
-        app()
+        app(prog_name="replay")
     except Failure as failure:
         print(f"replay: {failure}", file=sys.stderr)
         sys.exit(failure.exit_code)

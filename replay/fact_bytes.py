@@ -14,12 +14,11 @@ from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, key_of_checkpoint, key_of_offer, snapshot_key
-from decodiloco.store.small import read_small
 from decodiloco.store.tensors import read_tensors
 from decodiloco.syncer.owed import merge_order
 from decodiloco.syncer.snapshot import decode_state, encode_state
 from decodiloco.syncer.state import State
-from replay.blob_checks import Check, same_bytes, tensors_whole
+from replay.blob_checks import Check, same_bytes, small_whole, tensors_whole
 from replay.errors import Differs
 from replay.refold import Folded
 from streams.events import (
@@ -122,10 +121,10 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
 def snapshot_again(named: Named, state: State, event: SnapshotStored, position: int) -> int:
     """A stored snapshot is the refolded state of its position, to the byte, and decodes to it."""
     key = snapshot_key(state.run, event.position, event.manifest)
+    payload = small_whole(named.store, key, event.manifest, position)
     try:
-        payload = read_small(named.store, key, event.manifest)
         stored = decode_state(named.opening, payload)
-    except (BlobCorrupt, BlobMissing) as error:
+    except BlobCorrupt as error:
         raise Differs(str(error), position, key) from None
     if payload != encode_state(state) or stored != state:
         raise Differs(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from decodiloco.syncer.state import State
 from replay.errors import Differs
-from replay.refold import Folded
+from streams.envelope import Envelope
 from streams.events import (
     DeltaOffered,
     FragmentMerged,
@@ -34,16 +34,15 @@ class FateRow:
 
 @dataclass(slots=True)
 class FactsCheck:
-    """Told every fold in order; raises Differs at the first fact that breaks a rule of the run."""
+    """Told every fact in order; raises Differs at the first that breaks a rule of the run."""
 
     self_test: bytes
     _offers: dict[int, DeltaOffered] = field(default_factory=dict)
     _merged_tokens: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def tell(self, folded: Folded) -> None:
-        """Checks one fact against all that was told before."""
-        event, before = folded.envelope.event, folded.before
-        position = folded.envelope.position
+    def tell(self, before: State, envelope: Envelope) -> None:
+        """Checks one fact against the state before it and all that was told."""
+        event, position = envelope.event, envelope.position
         match event:
             case SyncerTookOver():
                 if event.self_test != self.self_test:

@@ -6,7 +6,7 @@ that each merge recorded, and that a fact makes sense where it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from decodiloco.opening import Opening
@@ -27,13 +27,20 @@ class Folded:
     after: State
 
 
-def refold(envelopes: Iterable[Envelope], opening: Opening) -> Iterator[Folded]:
-    """Folds a tape from its first fact on.
+Inspect = Callable[[State, Envelope], None]
+
+
+def refold(
+    envelopes: Iterable[Envelope], opening: Opening, inspect: Inspect | None = None
+) -> Iterator[Folded]:
+    """Folds a tape from its first fact on; `inspect` sees each fact before it is folded.
 
     Raises ChainBroken, Differs or RulesUnknown at the first fact that does not follow.
     """
     state = begin(opening)
     for envelope in envelopes:
+        if inspect is not None:
+            inspect(state, envelope)
         after = _folded(state, envelope)
         yield Folded(state, envelope, after)
         state = after

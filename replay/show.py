@@ -104,7 +104,8 @@ def heading(learners: Iterable[str], clocks: bool) -> str:
 
 def plain(line: Line, learners: Iterable[str]) -> str:
     """A line for a pipe: columns of a fixed width, nothing cut short, no colour."""
-    texts = [f"{line.position:>8} {_time_of_day(line.time_seconds)} {line.step:>5}  {line.run:{RUN_WIDTH}}"]
+    moment = _time_of_day(line.time_seconds)
+    texts = [f"{line.position:>8} {moment} {line.step:>5}  {line.run:{RUN_WIDTH}}"]
     texts += [f"{line.cells.get(name, ''):{CELL_WIDTH}}" for name in learners]
     if line.clock is not None:
         texts.append(str(line.clock))

@@ -112,7 +112,7 @@ def _of_run(
         case SnapshotStored():
             return f"snapshot of position {event.position}, {told_bytes(event.manifest.bytes)}"
         case SyncerTookOver():
-            return f"{event.syncer} took over, fence {event.fence}"
+            return f"took over: {event.syncer}, fence {event.fence}"
         case HardshipInjected():
             return f"hardship {event.hardship} for {event.target}"
         case RunClosing():

@@ -18,10 +18,10 @@ from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening, decode_opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, opening_key, outer_key
-from decodiloco.store.small import read_small
 from decodiloco.store.tensors import open_tensors
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
+from replay.blob_checks import small_whole
 from replay.errors import Differs, NotReached, TapeFileUnwritable
 from replay.place import Place, find_place
 from replay.refold import Folded, refold
@@ -203,7 +203,8 @@ def opened_by(first: Envelope | None, place: Place) -> RunOpened:
 def read_opening(store: BlobStore, opened: RunOpened) -> Opening:
     """The stored opening that RunOpened names, checked against its digest."""
     key = opening_key(opened.run, opened.opening)
-    return decode_opening(read_small(store, key, opened.opening), opened.opening)
+    payload = small_whole(store, key, opened.opening, position=1)
+    return decode_opening(payload, opened.opening)
 
 
 def _with(first: Envelope | None, rest: Iterator[Envelope]) -> Iterator[Envelope]:

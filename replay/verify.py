@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.merge.exact import self_test
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
@@ -137,8 +136,8 @@ def _prove(
 ) -> None:
     try:
         opening = read_opening(store, opened)
-    except (BlobCorrupt, BlobMissing) as error:
-        proof.first_difference = Difference(str(error), 1)
+    except Corrupt as error:
+        proof.first_difference = _difference(error)
         return
     with ThreadPoolExecutor(threads, "verify", initializer=self_test) as pool:
         pending: deque[Future[tuple[int, int]]] = deque()
@@ -149,14 +148,18 @@ def _prove(
                 proof.merges_checked += merges
                 proof.bytes_checked += size_bytes
 
+        checks = _checks(place, store, opening, survey, proof, tell)
         try:
-            try:
-                for check in _checks(place, store, opening, survey, proof, tell):
-                    pending.append(pool.submit(_carried_out, check))
-                    settle(AHEAD_MAX * threads)
-            except Corrupt as error:
-                settle(0)  # what stands before it on the tape differs first
-                raise error
+            while True:
+                try:
+                    check = next(checks, None)
+                except Corrupt:
+                    settle(0)  # what stands before it on the tape may differ, and comes first
+                    raise
+                if check is None:
+                    break
+                pending.append(pool.submit(_carried_out, check))
+                settle(AHEAD_MAX * threads)
             settle(0)
         except Corrupt as error:
             proof.first_difference = _difference(error)
@@ -179,8 +182,7 @@ def _checks(
     snapshots: dict[int, State] = {}
     last: State | None = None
     records = _until(place.envelopes(), survey.events)
-    for folded in refold(records, opening):
-        facts.tell(folded)
+    for folded in refold(records, opening, facts.tell):
         last = folded.after
         if last.position in survey.snapshots:
             snapshots[last.position] = last

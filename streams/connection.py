@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from streams.errors import ServerUnreachable, Trouble
+from streams.errors import PermissionDenied, ServerUnreachable, Trouble
 from streams.link import API_SECONDS, Link, address_of
 
 FIRST_SECONDS = 2.0  # how long the first connect may go on trying
@@ -69,9 +69,12 @@ class Wire:
         return self._link if self._ready.is_set() else None
 
     async def link(self, seconds: float | None = API_SECONDS) -> Link:
-        """The live link; waits for one, at most `seconds`, then raises ServerUnreachable."""
+        """The live link; waits for one, at most `seconds`, then raises ServerUnreachable.
+
+        Raises Trouble once the wire is closed.
+        """
         if self._keeper is None or self._keeper.done():
-            raise ServerUnreachable(f"this connection to {self.address} was closed")
+            raise Trouble(f"this connection to {self.address} was closed")
         try:
             async with asyncio.timeout(seconds):
                 await self._ready.wait()
@@ -113,7 +116,7 @@ class Wire:
                     self._take_up(await self._open_link())
                     break
                 except Trouble as error:
-                    self._why = str(error)
+                    self._why = str(error) if isinstance(error, PermissionDenied) else self._why
                 await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.5))
                 pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
 

@@ -46,5 +46,5 @@ class Connection:
         return self.wire.healthy()
 
     async def close(self) -> None:
-        """Ends the connection; whatever still follows over it raises ServerUnreachable."""
+        """Ends the connection; whatever still follows over it raises Trouble."""
         await self.wire.close()

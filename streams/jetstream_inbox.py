@@ -15,7 +15,7 @@ from blake3 import blake3
 from streams.codec import encode_event
 from streams.connection import Wire
 from streams.envelope import Source
-from streams.errors import StreamMissing, StreamUnfit
+from streams.errors import ServerUnreachable, StreamMissing, StreamUnfit
 from streams.events import Word, speaker_of
 from streams.inbox import Letter
 from streams.link import STREAM_NOT_FOUND, Declined, Message, Nobody, Silent, answer_of
@@ -37,11 +37,7 @@ class JetStreamInbox:
 
     async def life(self) -> str:
         """As the port says: it stands in the stream's metadata. Raises StreamMissing."""
-        try:
-            info = await self._wire.api(f"STREAM.INFO.{self._stream}")
-        except Declined as error:
-            self._missing(error)
-        return life_of(info)
+        return life_of(await self._info())
 
     async def say(self, word: Word) -> int:
         """Leaves a word and waits until the server has it on disk; its sequence.
@@ -59,13 +55,22 @@ class JetStreamInbox:
     async def follow(self, after: int) -> AsyncGenerator[Letter, None]:
         """As the port says; letters that have grown too old are passed over.
 
-        Raises StreamMissing, and StreamUnfit when the inbox was made again meanwhile: its
-        sequences then mean other letters, and the cursor nothing.
+        Raises StreamMissing, and StreamUnfit when the inbox was made again meanwhile, or ends
+        before the cursor: its sequences then mean other letters.
         """
-        life = await self.life()
+        life, sequence = "", after
 
         async def same_life() -> None:
-            if (now := await self.life()) != life:
+            nonlocal life
+            info = await self._info()
+            now, last = life_of(info), int(info["state"]["last_seq"])
+            life = life or now
+            if last < sequence:
+                raise StreamUnfit(
+                    f"{self._stream} ends at {last}, before letter {sequence} that was read from "
+                    "it: the server has lost letters; delete the stream and open the run again"
+                )
+            if now != life:
                 raise StreamUnfit(
                     f"{self._stream} was made again (life {life}, now {now}): "
                     "follow it from its beginning"
@@ -75,13 +80,20 @@ class JetStreamInbox:
             async with aclosing(pull(self._wire, self._stream, after, (), same_life)) as pulled:
                 async for message in pulled:
                     speaker, kind = message.subject.split(".")[-2:]
-                    source = Source(self.region, life, message.sequence)
+                    sequence = message.sequence
+                    source = Source(self.region, life, sequence)
                     yield Letter(source, speaker, kind, message.payload)
         except Declined as error:
             self._missing(error)
 
     async def close(self) -> None:
         """Nothing of its own is held open: the connection is the caller's."""
+
+    async def _info(self) -> dict[str, Any]:
+        try:
+            return await self._wire.api(f"STREAM.INFO.{self._stream}")
+        except Declined as error:
+            self._missing(error)
 
     async def _leave(self, subject: str, payload: bytes) -> int:
         """The id is made from who says what, so that the same word sent again is kept once."""
@@ -98,7 +110,7 @@ class JetStreamInbox:
                 return int(answer_of(subject, reply)["seq"])
             except Nobody:
                 await self.life()  # raises StreamMissing if that is why
-            except Silent:
+            except ServerUnreachable:
                 pass
             if loop.time() > deadline:
                 raise Silent(

@@ -26,6 +26,8 @@ from streams.tape import BATCH_MAX, Outcome, Refused, Stored, Unknown
 APPEND_SECONDS = 10.0
 LINK_SECONDS = 5.0
 READS_AT_ONCE = 50
+SHORTER_LOOKS = 4  # a leader that was deposed a moment ago may still answer, from its past
+SHORTER_SECONDS = 0.3
 
 WRONG_LAST_SEQUENCE = 10071
 MESSAGE_NOT_FOUND = 10037
@@ -97,8 +99,22 @@ class JetStreamTape:
         """As the port says. Raises StreamMissing, PermissionDenied and Corrupt."""
         position = after
         filters = tape_filters(self.run, learner) if learner is not None else []
+
+        async def not_shorter() -> None:
+            for _ in range(SHORTER_LOOKS):
+                if await self.last() >= position:
+                    return
+                await asyncio.sleep(SHORTER_SECONDS)
+            raise ChainBroken(
+                position,
+                f"{self._stream} ends before it: the server has lost acknowledged records; "
+                "restore them from a tape file",
+            )
+
         try:
-            async with aclosing(pull(self._wire, self._stream, after, filters)) as pulled:
+            async with aclosing(
+                pull(self._wire, self._stream, after, filters, not_shorter)
+            ) as pulled:
                 async for message in pulled:
                     if learner is None and message.sequence != position + 1:
                         raise ChainBroken(

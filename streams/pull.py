@@ -16,7 +16,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from streams.connection import Wire
-from streams.errors import ChainBroken, Trouble
+from streams.errors import ServerUnreachable, Trouble
 from streams.link import Link, Mailbox, Message, Silent
 
 ASK = 500  # records a request; two requests are kept open
@@ -25,7 +25,7 @@ HEARTBEAT_SECONDS = 1
 SILENCE_SECONDS_MAX = 3.5
 INACTIVE_SECONDS = 30
 PAUSE_SECONDS_MAX = 1.0
-BEHIND_MAX = 5
+MAILBOX_MESSAGES_MAX = 4 * ASK  # what two requests can bring, and statuses
 
 _SECOND = 1_000_000_000  # JetStream counts in nanoseconds
 
@@ -50,11 +50,11 @@ async def pull(
 
     Rides over lost connections and restarted servers. The consumer's own numbering shows whether
     anything was lost on the way, also for a filtered reader; then the consumer is made anew at
-    the cursor. `on_open` is awaited whenever that has happened, before anything is yielded.
-    Raises Declined (stream not found), PermissionDenied, and ChainBroken when the stream ends
-    before the cursor.
+    the cursor. `on_open` is awaited whenever that has happened, before anything is yielded: a
+    stream that was made again, or lost its end, shows there only. Raises Declined (stream not
+    found), PermissionDenied, and Trouble once the wire is closed.
     """
-    cursor, behind, pause_seconds = after, 0, 0.0
+    cursor, pause_seconds = after, 0.0
     while True:
         await asyncio.sleep(pause_seconds)
         pause_seconds = min(2 * pause_seconds + 0.02, PAUSE_SECONDS_MAX)
@@ -65,18 +65,10 @@ async def pull(
             if on_open is not None:
                 await on_open()
             while (pulled := await consumer.take()) is not None:
-                if pulled.sequence <= cursor:
-                    behind += 1  # a replica that lags, or a stream that has lost its end
-                    if behind > BEHIND_MAX:
-                        raise ChainBroken(
-                            cursor + 1,
-                            f"{stream} now ends before it: the server has lost acknowledged "
-                            "records; restore the stream from a tape file",
-                        )
-                    break
-                cursor, behind, pause_seconds = pulled.sequence, 0, 0.0
+                assert pulled.sequence > cursor
+                cursor, pause_seconds = pulled.sequence, 0.0
                 yield pulled
-        except Silent:
+        except ServerUnreachable:
             continue
         finally:
             await consumer.drop()
@@ -182,7 +174,7 @@ async def _open(wire: Wire, stream: str, cursor: int, filters: Sequence[str]) ->
         config["filter_subjects"] = list(filters)
     inbox = link.client.new_inbox()
     try:
-        mailbox = await link.listen(f"{inbox}.*", 4 * ASK)
+        mailbox = await link.listen(f"{inbox}.*", MAILBOX_MESSAGES_MAX)
     except Silent:
         return None
     opened = False

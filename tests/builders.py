@@ -10,32 +10,10 @@ from collections.abc import Iterable
 
 from blake3 import blake3
 
+from streams import events as facts
 from streams.codec import seal
 from streams.envelope import Envelope, Source, genesis
-from streams.events import (
-    Adoption,
-    CheckpointStored,
-    DeltaOffered,
-    DeltaRefused,
-    EvaluationReported,
-    Event,
-    FragmentMerged,
-    HardshipInjected,
-    LearnerJoined,
-    LearnerLeft,
-    LearnerLost,
-    LeftOut,
-    MergeAbandoned,
-    MessageRefused,
-    Moments,
-    RoundOpened,
-    RunClosed,
-    RunClosing,
-    RunOpened,
-    SnapshotStored,
-    SyncerTookOver,
-    WindowClosed,
-)
+from streams.events import Event
 from streams.manifest import Manifest
 
 RUN = "trial"
@@ -51,9 +29,9 @@ def manifest(name: str = "blob", size_bytes: int = 4096, codec: str = "fp32") ->
     return Manifest(bytes=size_bytes, digest=digest(name), codec=codec)
 
 
-def opened(run: str = RUN, **fields: object) -> RunOpened:
+def opened(run: str = RUN, **fields: object) -> facts.RunOpened:
     """The first fact of a run."""
-    return RunOpened.model_validate(
+    return facts.RunOpened.model_validate(
         {
             "run": run,
             "config_digest": digest("config"),
@@ -66,9 +44,9 @@ def opened(run: str = RUN, **fields: object) -> RunOpened:
     )
 
 
-def joined(learner: str = "a", **fields: object) -> LearnerJoined:
+def joined(learner: str = "a", **fields: object) -> facts.LearnerJoined:
     """A learner's first life; `nonce` follows from the learner's id."""
-    return LearnerJoined.model_validate(
+    return facts.LearnerJoined.model_validate(
         {
             "learner": learner,
             "slot": 0,
@@ -81,15 +59,15 @@ def joined(learner: str = "a", **fields: object) -> LearnerJoined:
             "learner_step": 0,
             "tokens_trained": 0,
             "versions": (0, 0, 0, 0),
-            "moments": Moments(source="zero", age_steps=0),
+            "moments": facts.Moments(source="zero", age_steps=0),
             **fields,
         }
     )
 
 
-def adopted(fragment: int = 0, version: int = 1, **fields: object) -> Adoption:
+def adopted(fragment: int = 0, version: int = 1, **fields: object) -> facts.Adoption:
     """An adoption, as it rides in a learner's word."""
-    return Adoption.model_validate(
+    return facts.Adoption.model_validate(
         {
             "fragment": fragment,
             "version": version,
@@ -101,9 +79,9 @@ def adopted(fragment: int = 0, version: int = 1, **fields: object) -> Adoption:
     )
 
 
-def left(learner: str = "a", **fields: object) -> LearnerLeft:
+def left(learner: str = "a", **fields: object) -> facts.LearnerLeft:
     """A learner that finished."""
-    return LearnerLeft.model_validate(
+    return facts.LearnerLeft.model_validate(
         {
             "learner": learner,
             "incarnation": 3,
@@ -120,9 +98,9 @@ def left(learner: str = "a", **fields: object) -> LearnerLeft:
     )
 
 
-def lost(learner: str = "a", **fields: object) -> LearnerLost:
+def lost(learner: str = "a", **fields: object) -> facts.LearnerLost:
     """A learner that fell silent."""
-    return LearnerLost.model_validate(
+    return facts.LearnerLost.model_validate(
         {
             "learner": learner,
             "incarnation": 3,
@@ -135,7 +113,7 @@ def lost(learner: str = "a", **fields: object) -> LearnerLost:
 
 def round_opened(round: int = 0, fragment: int = 0, version: int = 1, **fields: object) -> Event:
     """A round that collects a fragment's first version."""
-    return RoundOpened.model_validate(
+    return facts.RoundOpened.model_validate(
         {
             "round": round,
             "fragment": fragment,
@@ -150,11 +128,11 @@ def round_opened(round: int = 0, fragment: int = 0, version: int = 1, **fields: 
 
 def offered(
     learner: str = "a", round: int = 0, fragment: int = 0, tokens: int = 400, **fields: object
-) -> DeltaOffered:
+) -> facts.DeltaOffered:
     """An offer of four steps; `tokens_trained` is its tokens, its delta is named by its place."""
     step = fields.get("learner_step", 4)
     name = f"delta {learner} f{fragment} step {step}"
-    return DeltaOffered.model_validate(
+    return facts.DeltaOffered.model_validate(
         {
             "learner": learner,
             "incarnation": 3,
@@ -180,7 +158,7 @@ def offered(
 
 def refused(learner: str = "a", reason: str = "unknown base version", **fields: object) -> Event:
     """An offer that did not pass the word gates."""
-    return DeltaRefused.model_validate(
+    return facts.DeltaRefused.model_validate(
         {
             "learner": learner,
             "incarnation": 3,
@@ -199,7 +177,7 @@ def refused(learner: str = "a", reason: str = "unknown base version", **fields: 
 
 def message_refused(source: str = "in.trial.home.a.delta_offered", **fields: object) -> Event:
     """One message that could not be read."""
-    return MessageRefused.model_validate(
+    return facts.MessageRefused.model_validate(
         {"source": source, "reason": "not msgpack", "count": 1, **fields}
     )
 
@@ -210,9 +188,9 @@ def window_closed(
     version: int = 1,
     offers: Iterable[int] = (5,),
     **fields: object,
-) -> WindowClosed:
+) -> facts.WindowClosed:
     """A window that one offer closed."""
-    return WindowClosed.model_validate(
+    return facts.WindowClosed.model_validate(
         {
             "round": round,
             "fragment": fragment,
@@ -233,10 +211,10 @@ def merged(
     version: int = 1,
     contributions: Iterable[int] = (5,),
     **fields: object,
-) -> FragmentMerged:
+) -> facts.FragmentMerged:
     """A fragment's new version; its blobs are named by fragment and version."""
     name = f"f{fragment} version {version}"
-    return FragmentMerged.model_validate(
+    return facts.FragmentMerged.model_validate(
         {
             "round": round,
             "fragment": fragment,
@@ -255,19 +233,21 @@ def merged(
     )
 
 
-def left_out(position: int = 5, reason: str = "the blob is missing") -> LeftOut:
+def left_out(position: int = 5, reason: str = "the blob is missing") -> facts.LeftOut:
     """An offer whose bytes did not pass the merge."""
-    return LeftOut(position=position, reason=reason)
+    return facts.LeftOut(position=position, reason=reason)
 
 
-def abandoned(round: int = 0, **fields: object) -> MergeAbandoned:
+def abandoned(round: int = 0, **fields: object) -> facts.MergeAbandoned:
     """A merge that too few offers passed."""
-    return MergeAbandoned.model_validate({"round": round, "left_out": (left_out(),), **fields})
+    return facts.MergeAbandoned.model_validate(
+        {"round": round, "left_out": (left_out(),), **fields}
+    )
 
 
 def evaluated(loss: float = 3.5, speaker: str = "evaluator", **fields: object) -> Event:
     """The merged model's loss on held-out text."""
-    return EvaluationReported.model_validate(
+    return facts.EvaluationReported.model_validate(
         {
             "speaker": speaker,
             "life": 7,
@@ -284,7 +264,7 @@ def evaluated(loss: float = 3.5, speaker: str = "evaluator", **fields: object) -
 
 def checkpointed(learner: str = "a", learner_step: int = 4, **fields: object) -> Event:
     """A learner's inner state, stored."""
-    return CheckpointStored.model_validate(
+    return facts.CheckpointStored.model_validate(
         {
             "learner": learner,
             "incarnation": 3,
@@ -297,16 +277,16 @@ def checkpointed(learner: str = "a", learner_step: int = 4, **fields: object) ->
     )
 
 
-def snapshot_stored(position: int = 8) -> SnapshotStored:
+def snapshot_stored(position: int = 8) -> facts.SnapshotStored:
     """The syncer's state as it stood at a position, stored."""
-    return SnapshotStored(
+    return facts.SnapshotStored(
         position=position, manifest=manifest(f"snapshot {position}", codec="msgpack")
     )
 
 
-def took_over(syncer: str = "syncer-1", fence: int = 1, **fields: object) -> SyncerTookOver:
+def took_over(syncer: str = "syncer-1", fence: int = 1, **fields: object) -> facts.SyncerTookOver:
     """A syncer that begins to write."""
-    return SyncerTookOver.model_validate(
+    return facts.SyncerTookOver.model_validate(
         {
             "syncer": syncer,
             "fence": fence,
@@ -320,7 +300,7 @@ def took_over(syncer: str = "syncer-1", fence: int = 1, **fields: object) -> Syn
 
 def hardship(kind: str = "kill", target: str = "learner a", **fields: object) -> Event:
     """A fault announced before it strikes."""
-    return HardshipInjected.model_validate(
+    return facts.HardshipInjected.model_validate(
         {
             "speaker": "injector",
             "life": 7,
@@ -333,16 +313,16 @@ def hardship(kind: str = "kill", target: str = "learner a", **fields: object) ->
     )
 
 
-def closing(reason: str = "asked", speaker: str = "operator", **fields: object) -> RunClosing:
+def closing(reason: str = "asked", speaker: str = "operator", **fields: object) -> facts.RunClosing:
     """A run that is asked to end."""
-    return RunClosing.model_validate(
+    return facts.RunClosing.model_validate(
         {"speaker": speaker, "life": 7, "said": 1, "reason": reason, **fields}
     )
 
 
-def closed(reason: str = "asked", **fields: object) -> RunClosed:
+def closed(reason: str = "asked", **fields: object) -> facts.RunClosed:
     """The last fact."""
-    return RunClosed.model_validate(
+    return facts.RunClosed.model_validate(
         {
             "reason": reason,
             "step": 4,
@@ -389,7 +369,7 @@ def tape_of(
     tape: list[Envelope] = []
     previous, fence = genesis(run), 0
     for position, event in enumerate(events, 1):
-        if isinstance(event, SyncerTookOver):
+        if isinstance(event, facts.SyncerTookOver):
             fence, writer = event.fence, event.syncer
         tape.append(seal(position, previous, fence, writer, None, float(position), event))
         previous = tape[-1].digest

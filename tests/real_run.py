@@ -22,7 +22,7 @@ from decodiloco.opening import Opening, encode_opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key, opening_key, snapshot_key
 from decodiloco.store.small import put_small
-from decodiloco.store.tensors import Encoded, encode_raw, encode_tensors, read_tensors
+from decodiloco.store.tensors import encode_raw, encode_tensors, read_tensors
 from decodiloco.syncer import drafting
 from decodiloco.syncer.compose import Draft, Pen, compose
 from decodiloco.syncer.machine import begin, fold
@@ -146,7 +146,7 @@ class RealRun:
         key = delta_key(
             self.name, pupil.name, pupil.incarnation, fragment, pupil.step, blob.manifest
         )
-        if spoil != "missing":
+        if spoil not in ("missing", "base"):  # a refusal does not name the bytes it refused
             self.store.put(key, blob.parts)
         pupil.said += 1
         word = DeltaOffered(
@@ -176,9 +176,7 @@ class RealRun:
         """A learner's inner state is stored."""
         moments = np.arange(6, dtype=np.float32).reshape(2, 3)
         blob = encode_raw({"moments": moments, "random": np.arange(5, dtype=np.uint8)})
-        self.store.put(
-            checkpoint_key(self.name, pupil.name, pupil.step, blob.manifest), blob.parts
-        )
+        self.store.put(checkpoint_key(self.name, pupil.name, pupil.step, blob.manifest), blob.parts)
         pupil.said += 1
         self.say(
             CheckpointStored(
@@ -299,7 +297,9 @@ class RealRun:
             case StoreSnapshot():
                 payload, state = encode_state(self.state), self.state
                 manifest = put_small(
-                    self.store, lambda named: snapshot_key(self.name, state.position, named), payload
+                    self.store,
+                    lambda named: snapshot_key(self.name, state.position, named),
+                    payload,
                 )
                 self._put(drafting.from_snapshot(state.position, manifest))
             case CloseRun():
@@ -313,9 +313,7 @@ class RealRun:
         self._put(drafting.from_timed(ask, drafting.Waited(0.5, 1.0), self.pen.writer))
         if isinstance(ask, OpenRound):
             next(hardships, lambda number: None)(ask.round)
-            answered = {
-                offer.learner for offer in self.state.waiting(ask.fragment)
-            }
+            answered = {offer.learner for offer in self.state.waiting(ask.fragment)}
             for pupil in self.pupils.values():
                 if pupil.name not in answered:
                     self.offer(pupil, ask.round)

@@ -19,7 +19,6 @@ from decodiloco.local.kills import Injector
 from decodiloco.local.plan import (
     Kill,
     evaluator_role,
-    learner_ids,
     learner_roles,
     opener_role,
     recorder_role,
@@ -38,7 +37,6 @@ from streams.nats_server import NatsServer
 TICK_SECONDS = 0.25
 QUIET_SECONDS_MAX = 180.0
 FAREWELL_SECONDS_MAX = 90.0
-RECORDER_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +66,14 @@ class Cluster:
         """
         for name in await asyncio.to_thread(end_leftovers, self._folder):
             self._display.note(f"{name} was left by an earlier start and is ended")
-        async with self._server():
-            try:
-                await self._live(kills)
-            finally:
-                await asyncio.shield(self._stop())
+        try:
+            async with self._server():
+                try:
+                    await self._live(kills)
+                finally:
+                    await asyncio.shield(self._stop())
+        finally:
+            self._supervisor.forget()
         return self.story
 
     @asynccontextmanager
@@ -100,10 +101,11 @@ class Cluster:
             if not await _is_opened(places):
                 await self._supervisor.run_once(opener_role(folder))
             await self._catch_up(places)
-            if self.story.closed is not None:  # all that can be missing is the end of the file
-                await self._supervisor.run_once(recorder_role(folder))
-            else:
+            if self.story.closed is None:
                 await self._accompany(places, kills)
+                await self._stop()
+            # A recorder that follows may have found the tape quiet before its last fact.
+            await self._supervisor.run_once(recorder_role(folder, follow=False))
         finally:
             await places.close()
 
@@ -144,7 +146,6 @@ class Cluster:
                     group.create_task(injector.run(coming)),
                 ]
                 await self._until_finished()
-                await self._until_recorded(keepers["recorder"])
                 for task in (*others, *keepers.values()):
                     task.cancel()
         finally:
@@ -172,9 +173,8 @@ class Cluster:
     async def _until_finished(self) -> None:
         """Ticks the display until the run is over; Trouble when nothing happens for too long."""
         loop = asyncio.get_running_loop()
-        learners = learner_ids(self._size.learners)
         self._heard_seconds = loop.time()
-        while not self.story.finished(learners):
+        while not self.story.finished():
             self._display.tick(self.story)
             patience = QUIET_SECONDS_MAX if self.story.closed is None else FAREWELL_SECONDS_MAX
             if loop.time() - self._heard_seconds > patience:
@@ -184,10 +184,6 @@ class Cluster:
                 )
             await asyncio.sleep(TICK_SECONDS)
         self._display.tick(self.story)
-
-    async def _until_recorded(self, recorder: asyncio.Task[None]) -> None:
-        """The recorder seals the file once the tape is quiet; else it is told to, in `_stop`."""
-        await asyncio.wait((recorder,), timeout=RECORDER_SECONDS_MAX)
 
     async def _stop(self) -> None:
         """Learners first, so that a syncer still hears them leave; the recorder last."""

@@ -117,9 +117,11 @@ def evaluator_role(folder: str) -> Role:
     return _process("evaluator", folder, "evaluator", "evaluator")
 
 
-def recorder_role(folder: str) -> Role:
-    """The follower that writes the tape file: `replay record`."""
-    arguments = ("record", folder, "-o", f"{folder}/run.tape", "--follow")
+def recorder_role(folder: str, follow: bool = True) -> Role:
+    """The one that writes the tape file, following the tape or once: `replay record`."""
+    arguments: tuple[str, ...] = ("record", folder, "-o", f"{folder}/run.tape")
+    if follow:
+        arguments = (*arguments, "--follow")
     return Role("recorder", "recorder", "replay.cli", arguments)
 
 

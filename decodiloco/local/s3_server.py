@@ -39,10 +39,16 @@ class S3Server:
     """A running server with one bucket. Its keys are drawn at each start."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], port: int, bucket: str, key: str, secret: str
+        self,
+        process: subprocess.Popen[bytes],
+        ports: list[int],
+        bucket: str,
+        key: str,
+        secret: str,
     ) -> None:
         self._process = process
-        self._port = port
+        self._ports = ports
+        self._port = ports[0]
         self.bucket = bucket
         self.key = key
         self.secret = secret
@@ -106,7 +112,9 @@ class S3Server:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        Path(tempfile.gettempdir(), f"seaweedfs-s3-{self._port}.sock").unlink(missing_ok=True)
+        for port in (*self._ports, *(port + GRPC_OFFSET for port in self._ports)):
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
 
     def __enter__(self) -> S3Server:
         return self
@@ -154,7 +162,7 @@ def find_weed() -> Path:
 
 
 def _launch(program: Path, folder: Path, bucket: str) -> S3Server:
-    master, volume, filer, s3, admin = _free_ports(5)
+    ports = s3, master, volume, filer, admin = _free_ports(5)
     key, secret = secrets.token_hex(10), secrets.token_hex(20)
     command = [
         *(str(program), "-logtostderr=true", "mini", f"-dir={folder}"),
@@ -180,7 +188,7 @@ def _launch(program: Path, folder: Path, bucket: str) -> S3Server:
             env=environment,
             start_new_session=True,  # a Ctrl-C is for whoever started us; we are stopped by pid
         )
-    return S3Server(process, s3, bucket, key, secret)
+    return S3Server(process, ports, bucket, key, secret)
 
 
 def _log(folder: Path) -> Path:

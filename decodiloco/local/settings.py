@@ -24,7 +24,11 @@ def demo_tables(
     A small decoder, six fragments with a version each twelve inner steps, and outer momentum
     0.5: a fragment gets too few versions here for 0.9 to pay back.
     """
-    training: dict[str, Any] = {"batch_sequences": 4, "evaluate_merges": 6}
+    training: dict[str, Any] = {
+        "batch_sequences": 4,
+        "evaluate_merges": 12,
+        "evaluate_tokens": 16384,
+    }
     if data is not None:
         training["data"] = data
     return {

@@ -6,7 +6,6 @@ know processes, servers or the syncer's own state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streams.envelope import Envelope
@@ -67,7 +66,8 @@ class Round:
 class Outage:
     """The leading syncer was killed: until when nobody led, and who stepped on meanwhile.
 
-    `first` and `last` hold each learner's step at its first and last heartbeat within.
+    `first` and `last` hold each learner's step at its first and last heartbeat within, `beats`
+    how many there were.
     """
 
     syncer: str
@@ -75,10 +75,22 @@ class Outage:
     seconds: float | None = None
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
+    beats: dict[str, int] = field(default_factory=dict)
+
+    def hear(self, learner: str, step: int) -> None:
+        """Takes in a learner's heartbeat, if nobody leads yet."""
+        if self.seconds is None:
+            self.first.setdefault(learner, step)
+            self.last[learner] = step
+            self.beats[learner] = self.beats.get(learner, 0) + 1
 
     def stepped(self) -> dict[str, int]:
-        """Inner steps that each learner heard in the outage made during it."""
-        return {id_: self.last[id_] - self.first[id_] for id_ in sorted(self.first)}
+        """Inner steps made in the outage by each learner that was heard in it at least twice."""
+        return {
+            id_: self.last[id_] - self.first[id_]
+            for id_ in sorted(self.first)
+            if self.beats[id_] >= 2
+        }
 
 
 @dataclass(slots=True)
@@ -156,9 +168,7 @@ class Story:
         if "loss" in beat.values and step:
             lane.loss = float(beat.values["loss"])
         for outage in self.outages:
-            if outage.seconds is None:
-                outage.first.setdefault(lane.id, step)
-                outage.last[lane.id] = step
+            outage.hear(lane.id, step)
 
     def strike(self, target: str, now_seconds: float) -> None:
         """A process was killed at this moment."""
@@ -177,12 +187,14 @@ class Story:
         """Learners that have joined and not gone, by id."""
         return tuple(id_ for id_ in sorted(self.lanes) if self.lanes[id_].state == "training")
 
-    def finished(self, learners: Sequence[str]) -> bool:
-        """Whether the run is closed, everybody left finished and the last evaluation is there."""
-        if self.closed is None:
+    def finished(self) -> bool:
+        """Whether the run is closed, nobody is left in it and its last evaluation is there.
+
+        Who was dead when the run was closed is not waited for: nobody is there to hear it.
+        """
+        if self.closed is None or self.living:
             return False
-        left = all(id_ in self.lanes and self.lanes[id_].state == "finished" for id_ in learners)
-        return left and any(report.versions == self.closed.versions for report in self.evaluations)
+        return any(report.versions == self.closed.versions for report in self.evaluations)
 
     def digests_equal(self) -> bool | None:
         """Whether every learner that finished holds the model that the tape closed with.

@@ -102,6 +102,10 @@ class Supervisor:
                         _signal_group(process.pid, number)
         self._write_register()
 
+    def forget(self) -> None:
+        """Drops the register: nothing of this start is left running."""
+        self._register.unlink(missing_ok=True)
+
     async def _live(self, role: Role) -> int:
         self._logs.mkdir(parents=True, exist_ok=True)
         with self._log(role).open("ab") as log:

@@ -26,6 +26,8 @@ SILENT_SECONDS = 2.0
 def headline(story: Story, end_steps: int | None) -> str:
     """Step, tokens, rate and loss in one line."""
     of = f" of {end_steps}" if end_steps else ""
+    of = " (closing)" if story.closing else of
+    of = " (closed)" if story.closed else of
     rate = sum(story.lanes[id_].tokens_per_second for id_ in story.living)
     losses = [report.loss for report in story.evaluations]
     loss = f" | validation loss {losses[0]:.3f} -> {losses[-1]:.3f}" if losses else ""
@@ -35,7 +37,7 @@ def headline(story: Story, end_steps: int | None) -> str:
 def progress_line(story: Story, end_steps: int | None) -> str:
     """The headline, and each learner's own step."""
     lanes = ", ".join(_brief(story.lanes[id_]) for id_ in sorted(story.lanes))
-    led = "" if story.leader else " | NOBODY LEADS, learners go on"
+    led = "" if story.leader else f" | {_nobody(story)}"
     return f"{headline(story, end_steps)} | {lanes or 'no learner yet'}{led}"
 
 
@@ -65,7 +67,7 @@ def screen(story: Story, events: list[str], end_steps: int | None, now_seconds: 
             "-" if lane.loss is None else f"{lane.loss:.3f}",
             _heard(lane, now_seconds),
         )
-    led = f"{story.leader} leads, fence {story.fence}" if story.leader else "NOBODY LEADS"
+    led = f"{story.leader} leads, fence {story.fence}" if story.leader else _nobody(story)
     rounds = "; ".join(
         f"{number}: fragment {around.fragment}, {''.join(sorted(around.answered)) or 'no answer'}"
         for number, around in sorted(story.rounds.items())
@@ -124,6 +126,10 @@ class Display:
             self._live = None
             for event in self._events:
                 self._console.print(event, soft_wrap=True, markup=False)
+
+
+def _nobody(story: Story) -> str:
+    return "NOBODY LEADS, learners go on" if story.fence else "no syncer leads yet"
 
 
 def _brief(lane: Lane) -> str:

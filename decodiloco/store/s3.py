@@ -46,6 +46,7 @@ RANGE_BYTES_MAX = 8 * 1024 * 1024
 THREADS = 4
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)*", re.ASCII)
 T = TypeVar("T")
 
 
@@ -279,7 +280,11 @@ def _place(url: str) -> tuple[str, str]:
     if not _BUCKET.fullmatch(bucket):
         raise ConfigInvalid(f"store {url!r}: {bucket!r} is no bucket; use s3://bucket/prefix")
     prefix = prefix.strip("/")
-    return bucket, checked_key(prefix) if prefix else ""
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise ConfigInvalid(
+            f"store {url!r}: use letters, digits, ., - and _ between single slashes in its prefix"
+        )
+    return bucket, prefix
 
 
 def _checked_endpoint(endpoint: str | None) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ from decodiloco.config import Config
 from decodiloco.errors import ConfigDiffers
 from decodiloco.opening import decode_opening
 from decodiloco.places import Places, open_places
+from decodiloco.stopping import first_of, run_until_stopped
 from decodiloco.store.keys import global_key, opening_key
 from decodiloco.store.small import read_small
 from decodiloco.store.tensors import read_tensors
@@ -65,7 +65,7 @@ class Evaluator:
         try:
             await self._run()
         except BaseExceptionGroup as group:  # of a task group's failures the first is the cause
-            raise _first(group) from None
+            raise first_of(group) from None
 
     async def _run(self) -> None:
         self._caught_up_at = await self._places.tape.last()
@@ -178,34 +178,14 @@ class Evaluator:
 def run_evaluator(config: Config, speaker: str = "evaluator") -> None:
     """Runs an evaluator of the built-in model until the run's end, SIGTERM or SIGINT."""
     torch.set_num_threads(1)
-    asyncio.run(_run(config, speaker))
+    run_until_stopped(_run(config, speaker))
 
 
 async def _run(config: Config, speaker: str) -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    stopped = False
-
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
-        task.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+    run = config.run
+    corpus = await asyncio.to_thread(read_corpus, run.training, run.model.context)
+    places = await open_places(config, speaker)
     try:
-        run = config.run
-        corpus = await asyncio.to_thread(read_corpus, run.training, run.model.context)
-        places = await open_places(config, speaker)
-        try:
-            await Evaluator(config, places, speaker, corpus).run()
-        finally:
-            await places.close()
-    except asyncio.CancelledError:
-        if not stopped:
-            raise
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+        await Evaluator(config, places, speaker, corpus).run()
+    finally:
+        await places.close()

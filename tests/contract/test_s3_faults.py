@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from s3fs import S3FileSystem
 
 from decodiloco.errors import BlobCorrupt, StoreDenied, StoreUnreachable
 from decodiloco.local.s3_server import S3Server
@@ -138,7 +139,7 @@ def test_an_upload_that_fails_is_taken_back_and_nothing_of_it_is_seen(
         store.put("run/blob", [bytes(s3.SINGLE_BYTES_MAX + 5)])
 
     assert store.size("run/blob") is None
-    assert unfinished_uploads(s3_server) == []
+    assert unfinished_uploads(s3_server, url) == []
 
 
 def test_a_server_that_never_answers_is_trouble_within_the_limit(
@@ -226,10 +227,9 @@ def test_a_server_without_conditional_requests_is_still_written_to(
     assert store.read("run/blob", 0, 4) == b"kept"
 
 
-def unfinished_uploads(server: S3Server) -> list[str]:
-    """Keys of the bucket's uploads that were neither completed nor aborted."""
-    from s3fs import S3FileSystem
-
+def unfinished_uploads(server: S3Server, url: str) -> list[str]:
+    """Keys below `url` whose uploads were neither completed nor aborted."""
     files = S3FileSystem(endpoint_url=server.endpoint, skip_instance_cache=True)
     answer = files.call_s3("list_multipart_uploads", Bucket=server.bucket)
-    return [upload["Key"] for upload in answer.get("Uploads", [])]
+    keys = [upload["Key"] for upload in answer.get("Uploads", [])]
+    return [key for key in keys if f"{server.url}/{key}".startswith(url)]

@@ -12,8 +12,6 @@ import pytest
 from decodiloco.config import Config, Table
 from tests.tidy.house import PACKAGES, python_files, tree_of
 
-SHORT_LINES = 8
-
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -23,8 +21,7 @@ def public(body: list[ast.stmt]) -> list[Definition]:
 
 def is_short(node: Definition) -> bool:
     """A function whose name can say it all."""
-    assert node.end_lineno is not None
-    return not isinstance(node, ast.ClassDef) and node.end_lineno - node.lineno < SHORT_LINES
+    return not isinstance(node, ast.ClassDef) and len(node.body) == 1
 
 
 @pytest.mark.parametrize("path", python_files())

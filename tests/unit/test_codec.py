@@ -138,7 +138,7 @@ def test_what_is_nested_too_deep_is_refused() -> None:
     for _ in range(DEPTH_MAX):
         value = [value]
     assert unpack(packed(value), 100)
-    with pytest.raises(Unreadable, match="nested deeper"):
+    with pytest.raises(Unreadable, match="nested"):
         unpack(packed([value]), 100)
     with pytest.raises(Unreadable):
         unpack(b"\x91" * 5000, 10_000)

@@ -45,7 +45,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     ],
 )
 def test_an_address_that_is_no_store_is_refused_and_never_guessed(url: str) -> None:
-    with pytest.raises((ConfigInvalid)) as caught:
+    with pytest.raises(ConfigInvalid) as caught:
         open_store(url)
 
     assert "hidden" not in str(caught.value)

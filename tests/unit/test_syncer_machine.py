@@ -203,7 +203,7 @@ def test_a_fact_under_a_stale_fence_breaks_the_tape() -> None:
     desk = Desk()
     desk.write(took_over("syncer-2", 2))
     old = seal(4, desk.state.digest, 1, "syncer-1", None, 4.0, snapshot_stored())
-    with pytest.raises(ChainBroken, match="position 4.*fence 1, but 2 is in force"):
+    with pytest.raises(ChainBroken, match=r"position 4.*fence 1, but 2 is in force"):
         fold(desk.state, old)
 
 

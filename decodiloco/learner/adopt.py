@@ -1,0 +1,46 @@
+"""Merged fragments put into live parameters, between two steps, on the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from decodiloco.errors import BlobCorrupt
+from decodiloco.learner.copies import Arrays, copied
+
+
+def write(parameters: Mapping[str, torch.Tensor], merged: Arrays, alpha: float) -> Arrays:
+    """Blends merged tensors into the live ones and returns the new anchor.
+
+    live <- alpha * live + (1 - alpha) * merged, in float32, then rounded to the live dtype;
+    alpha = 0 overwrites (paper section D.1). The anchor is read back as float32 after writing.
+    """
+    with torch.no_grad():
+        for name, array in merged.items():
+            live = parameters[name]
+            new = torch.from_numpy(array)
+            if new.shape != live.shape:
+                raise BlobCorrupt(f"{name}: a merged tensor of {new.shape} for {live.shape}")
+            if alpha:
+                kept = live.detach().to(device="cpu", dtype=torch.float32)
+                new = alpha * kept + (1 - alpha) * new
+            live.copy_(new)
+    return copied(parameters, merged)
+
+
+def zero_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Zeroes all that the inner optimizer remembers: every tensor and number of its state."""
+    with torch.no_grad():
+        for state in optimizer.state.values():
+            for key, value in list(state.items()):
+                state[key] = _zeroed(value)
+
+
+def _zeroed(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.zero_()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return type(value)(0)
+    return value

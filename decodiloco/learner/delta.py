@@ -1,0 +1,23 @@
+"""What a learner did to a fragment, as a blob: anchor minus live parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decodiloco.learner.copies import Arrays, HostCopy
+from decodiloco.store.tensors import Encoded, encode_tensors
+
+
+def delta_of(copy: HostCopy) -> Arrays:
+    """delta = anchor - live, per tensor, in float32 (paper section D.2).
+
+    The anchor is what stood in the live tensor after the last adoption, so that a fragment
+    without training has a delta of exactly zero, whatever the tensor's dtype.
+    """
+    with np.errstate(all="ignore"):  # what is not finite is judged by the merge, and recorded
+        return {name: np.subtract(copy.base[name], live) for name, live in copy.live.items()}
+
+
+def encode_delta(copy: HostCopy, codec: str) -> Encoded:
+    """The delta in the run's codec; its header carries each tensor's sum of squares."""
+    return encode_tensors(delta_of(copy), codec, squares=True)

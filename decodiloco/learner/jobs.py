@@ -1,0 +1,80 @@
+"""What a learner does beside its training thread, as jobs that any thread may run.
+
+A job holds all that it needs and touches no state. The core hands jobs out and is told their
+results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from decodiloco.learner.checkpoint import Raw
+from decodiloco.learner.copies import Arrays, HostCopy
+from decodiloco.learner.delta import encode_delta
+from decodiloco.learner.state import Fetch, Offer
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.keys import checkpoint_key, delta_key, global_key
+from decodiloco.store.tensors import encode_raw, read_tensors
+from streams.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class OfferJob:
+    """Make a delta and store it."""
+
+    run: str
+    learner: str
+    incarnation: int
+    codec: str
+    ask: Offer
+    copy: HostCopy
+
+    def run_on(self, store: BlobStore) -> Manifest:
+        """The manifest of the stored delta."""
+        encoded = encode_delta(self.copy, self.codec)
+        key = delta_key(
+            self.run,
+            self.learner,
+            self.incarnation,
+            self.ask.copy.fragment,
+            self.ask.copy.learner_step,
+            encoded.manifest,
+        )
+        store.put(key, encoded.parts)
+        return encoded.manifest
+
+
+@dataclass(frozen=True, slots=True)
+class FetchJob:
+    """Fetch a merged version of a fragment."""
+
+    run: str
+    ask: Fetch
+
+    def run_on(self, store: BlobStore) -> Arrays:
+        """The version's tensors, checked against their digests."""
+        ask = self.ask
+        key = global_key(self.run, ask.fragment, ask.version, ask.manifest)
+        return read_tensors(store, key, ask.manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointJob:
+    """Store the inner state that was captured at a boundary."""
+
+    run: str
+    learner: str
+    learner_step: int
+    step: int
+    arrays: Raw
+
+    def run_on(self, store: BlobStore) -> Manifest:
+        """The manifest of the stored checkpoint."""
+        encoded = encode_raw(self.arrays)
+        key = checkpoint_key(self.run, self.learner, self.learner_step, encoded.manifest)
+        store.put(key, encoded.parts)
+        return encoded.manifest
+
+
+Job = OfferJob | FetchJob | CheckpointJob
+Result = Manifest | Arrays

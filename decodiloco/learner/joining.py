@@ -1,0 +1,138 @@
+"""How a learner comes into a run: what it checks, what it loads, where its moments come from."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from decodiloco.config import Config, Run, load_config
+from decodiloco.errors import BlobCorrupt, BlobMissing, ConfigDiffers, LayoutDiffers
+from decodiloco.fragments.of_model import Trained, same_layout, trained
+from decodiloco.learner import checkpoint
+from decodiloco.learner.checkpoint import Raw
+from decodiloco.learner.state import Checkpoint, State
+from decodiloco.opening import Opening, decode_opening
+from decodiloco.places import Places
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.keys import checkpoint_key, opening_key
+from decodiloco.store.small import read_small
+from decodiloco.store.tensors import read_raw
+from streams.errors import AskedWrongly, Corrupt
+from streams.events import Moments, RunOpened
+
+FINGERPRINT_LENGTH_MAX = 400
+
+
+def as_config(config: Path | str | Config) -> Config:
+    """The config itself, read from its file if a path was given."""
+    return config if isinstance(config, Config) else load_config(config)
+
+
+async def first_fact(places: Places) -> RunOpened | None:
+    """The fact that opened this run; None on an empty tape."""
+    records = await places.tape.read(0, 1)
+    if not records:
+        return None
+    event = records[0].event
+    if not isinstance(event, RunOpened):
+        raise Corrupt(f"run {places.tape.run}: its tape begins with {event.kind}")
+    return event
+
+
+def read_opening(store: BlobStore, run: Run, opened: RunOpened | None) -> Opening:
+    """The run's opening, if this config is the one that it was opened with.
+
+    Raises AskedWrongly for a run that is not open, ConfigDiffers naming the first setting that
+    differs.
+    """
+    if opened is None:
+        raise AskedWrongly(
+            f"run {run.name} is not open; open it with decodiloco.open_run or `decodiloco open`"
+        )
+    key = opening_key(opened.run, opened.opening)
+    opening = decode_opening(read_small(store, key, opened.opening), opened.opening)
+    if opened.config_digest != run.digest:
+        raise ConfigDiffers(f"run {run.name}: {_difference(run, opening.run)}")
+    return opening
+
+
+def read_model(model: nn.Module, opening: Opening) -> Trained:
+    """The model's trained tensors. Raises LayoutDiffers when they are not those of the run."""
+    ours = trained(model)
+    difference = same_layout(ours.layout(opening.run), opening.layout)
+    if difference is not None:
+        raise LayoutDiffers(f"run {opening.run.name} was opened with another model: {difference}")
+    return ours
+
+
+def _difference(ours: Run, theirs: Run) -> str:
+    """The first setting that differs, by its path."""
+    here, there = _flat(ours.model_dump(mode="json")), _flat(theirs.model_dump(mode="json"))
+    for key in sorted(here):
+        if here[key] != there.get(key):
+            return (
+                f"run.{key} is {here[key]!r} here and {there.get(key)!r} in the run; "
+                "set it back, or open a run of another name"
+            )
+    return "its config was hashed by another version of decodiloco"
+
+
+def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def candidates(state: State) -> list[tuple[Checkpoint, Moments]]:
+    """Checkpoints to take moments from, best first: our own, else others' of at most H run steps.
+
+    Of others the newest comes first; of equally new ones the one with the first id.
+    """
+    own = state.checkpoints.get(state.learner)
+    found: list[tuple[Checkpoint, Moments]] = []
+    if own is not None:
+        age_steps = max(0, state.step - own.step)
+        found.append((own, Moments(source="own", age_steps=age_steps)))
+    others = [state.checkpoints[name] for name in sorted(state.checkpoints)]
+    for stored in sorted(others, key=lambda stored: -stored.step):
+        age_steps = max(0, state.step - stored.step)
+        if stored.learner != state.learner and age_steps <= state.opening.run.inner_steps:
+            found.append((stored, Moments(source="borrowed", age_steps=age_steps)))
+    return found
+
+
+def read_checkpoint(store: BlobStore, run: str, stored: Checkpoint) -> Raw | None:
+    """The arrays of a checkpoint; None when it is gone or broken: the next best will do."""
+    key = checkpoint_key(run, stored.learner, stored.learner_step, stored.manifest)
+    try:
+        return read_raw(store, key, stored.manifest)
+    except (BlobMissing, BlobCorrupt):
+        return None
+
+
+def restore(optimizer: torch.optim.Optimizer, model: Trained, arrays: Raw, own: bool) -> bool:
+    """Whether these moments could be put into the optimizer; if not, it is as it was."""
+    try:
+        return checkpoint.restore(optimizer, model.tensors, arrays, own)
+    except BlobCorrupt:
+        return False
+
+
+def fingerprint() -> str:
+    """What a learner's own training is bit-reproducible within: machine, versions, threads."""
+    parts = (
+        platform.machine(),
+        platform.system(),
+        f"python {platform.python_version()}",
+        f"torch {torch.__version__}",
+        f"cpu {torch.backends.cpu.get_cpu_capability()}",
+        f"threads {torch.get_num_threads()}",
+    )
+    return ", ".join(parts)[:FINGERPRINT_LENGTH_MAX]

@@ -1,0 +1,106 @@
+"""Opens a run: the first bytes into the store, the first fact onto its empty tape. Once, by anyone.
+
+The model is the user's own or the built-in one; its parameters as they stand are version 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from torch import nn
+
+from decodiloco.config import Config
+from decodiloco.errors import ConfigDiffers
+from decodiloco.fragments.of_model import Trained, trained
+from decodiloco.learner.copies import copied
+from decodiloco.learner.joining import as_config
+from decodiloco.opening import Opening, encode_opening
+from decodiloco.places import Places
+from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.keys import global_key, opening_key
+from decodiloco.store.tensors import encode_tensors
+from streams.codec import seal
+from streams.envelope import genesis
+from streams.errors import StreamExists
+from streams.events import RunOpened
+from streams.manifest import Manifest
+from streams.tape import Refused, Tape, append_surely
+
+RULES = 1
+
+
+def open_run(config: Path | str | Config, model: nn.Module, places: Places | None = None) -> None:
+    """Opens the run that the config describes, with this model's parameters as version 0.
+
+    Raises StreamExists when the run is open already, ConfigDiffers when it is open under another
+    config, ConfigInvalid when the model has too few tensors for `run.fragments`, ModelUnfit for
+    a model that cannot be trained here. `places` are used in place of the config's addresses,
+    and left open.
+    """
+    config = as_config(config)
+    ours = trained(model)
+    ours.layout(config.run)  # a model that does not fit is refused before anything is made
+    asyncio.run(_open(config, ours, places))
+
+
+async def _open(config: Config, ours: Trained, places: Places | None) -> None:
+    if places is not None:
+        await _append(config, ours, places.tape, places.store)
+        return
+    from streams.jetstream import connect  # the NATS client loads only where it is used
+    from streams.provision import provision
+
+    store = await asyncio.to_thread(open_store, config.here.store, config.here.store_endpoint)
+    connection = await connect(config.here.nats, "opener")
+    try:
+        await provision(connection, config.run.name, config.run.regions)
+        await _append(config, ours, connection.tape(config.run.name), store)
+    finally:
+        await connection.close()
+        await asyncio.to_thread(store.close)
+
+
+async def _append(config: Config, ours: Trained, tape: Tape, store: BlobStore) -> None:
+    await _check_empty(config, tape)
+    event = await asyncio.to_thread(_stored, config, ours, store)
+    first = seal(1, genesis(event.run), 0, config.here.id or "opener", None, time.time(), event)
+    if isinstance(await append_surely(tape, [first]), Refused):
+        await _check_empty(config, tape)
+
+
+async def _check_empty(config: Config, tape: Tape) -> None:
+    """Raises what a second opening is told."""
+    records = await tape.read(0, 1)
+    if not records:
+        return
+    opened = records[0].event
+    if isinstance(opened, RunOpened) and opened.config_digest != config.run.digest:
+        raise ConfigDiffers(
+            f"run {config.run.name} is open already, under another config; "
+            "choose another run.name, or join it with the config that it was opened with"
+        )
+    raise StreamExists(f"run {config.run.name} is open already; learners may join it")
+
+
+def _stored(config: Config, ours: Trained, store: BlobStore) -> RunOpened:
+    """Everything that RunOpened names, made durable before it is named."""
+    run = config.run
+    layout = ours.layout(run)
+    manifests: list[Manifest] = []
+    for fragment in range(layout.fragments):
+        names = [tensor.name for tensor in layout.of(fragment)]
+        encoded = encode_tensors(copied(ours.tensors, names), run.codecs.fragment)
+        store.put(global_key(run.name, fragment, 0, encoded.manifest), encoded.parts)
+        manifests.append(encoded.manifest)
+    payload, manifest = encode_opening(Opening(run, layout, tuple(manifests)))
+    store.put(opening_key(run.name, manifest), [payload])
+    return RunOpened(
+        run=run.name,
+        config_digest=run.digest,
+        layout_digest=layout.digest,
+        store=store.url,
+        opening=manifest,
+        rules=RULES,
+    )

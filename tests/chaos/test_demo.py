@@ -1,0 +1,104 @@
+"""The demo as a newcomer runs it: real processes, a real server, real kills. Short settings."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+LIMIT_SECONDS = 120.0
+DEMO = ("-m", "decodiloco.cli", "demo", "--json", "--learners", "2", "--steps", "40")
+KILLS = ("--kill", "learner@8", "--kill", "syncer@20")
+
+pytestmark = pytest.mark.timeout(280)
+
+
+def demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    texts = Path(json.__file__).parent.parent / "json" / "*.py"
+    return subprocess.Popen(
+        [sys.executable, *DEMO, "--dir", str(folder), "--data", str(texts), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told_by(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        pytest.fail(f"the demo did not end:\n{err}")
+    return process.returncode, out, err
+
+
+def summary_of(out: str) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    return summary
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        threading.Event().wait(0.05)
+
+
+def replay(*arguments: str) -> int:
+    return subprocess.run(
+        [sys.executable, "-m", "replay.cli", *arguments], capture_output=True, timeout=LIMIT_SECONDS
+    ).returncode
+
+
+def pids_in(folder: Path) -> list[int]:
+    return [pid for _, pid, _ in json.loads((folder / "processes.json").read_text())]
+
+
+def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    code, out, err = told_by(demo(folder, *KILLS))
+    assert code == 0, err
+    summary = summary_of(out)
+    assert (summary["merges"], summary["kills"], summary["learners"]) == (40, 2, 2)
+    assert summary["digests_equal"] is True
+    assert summary["lives"] == {"a": 1, "b": 2}
+    assert [kill["target"] for kill in summary["struck"]] == ["b", "syncer-1"]
+    assert summary["takeover_seconds"] < 5.0
+    assert all(n > 0 for outage in summary["outages"] for n in outage["learners_stepped"].values())
+    assert summary["loss_last"] < summary["loss_first"]
+    assert replay("verify", str(folder)) == 0
+
+    again = summary_of(told_by(demo(folder, *KILLS))[1])
+    assert again == summary
+    code, out, err = told_by(demo(folder, "--steps", "50"))
+    assert (code, out) == (2, "")
+    assert "run.end.steps: 40 there, 50 asked" in err
+
+
+def test_a_demo_that_is_stopped_leaves_nothing_running_and_is_continued(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    first = demo(folder, "--kill", "none")
+    log = folder / "logs" / "learner-a.log"
+    until(lambda: log.exists() and folder.joinpath("run.tape").exists())
+    running = pids_in(folder)
+    first.send_signal(signal.SIGTERM)
+    code, out, err = told_by(first)
+    assert (code, out) == (130, "")
+    assert "the same command continues the run" in err
+    assert not [pid for pid in running if psutil.pid_exists(pid)]
+
+    code, out, err = told_by(demo(folder, "--kill", "none"))
+    assert code == 0, err
+    assert "continuing run" in err
+    summary = summary_of(out)
+    assert (summary["merges"], summary["kills"], summary["digests_equal"]) == (40, 0, True)

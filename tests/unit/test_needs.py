@@ -1,0 +1,37 @@
+"""What measured times mean for a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from decodiloco.config import Run
+from decodiloco.needs import needs_of
+
+
+def run_of(**settings: object) -> Run:
+    return Run.model_validate({"name": "trial", "window": {"step_seconds": 1.0}, **settings})
+
+
+@pytest.mark.parametrize(
+    ("upload_seconds", "download_seconds", "overlap"), [(0.0, 0.0, 2), (1.0, 1.0, 4), (3, 3, 8)]
+)
+def test_the_overlap_leaves_one_step_of_slack(
+    upload_seconds: float, download_seconds: float, overlap: int
+) -> None:
+    needs = needs_of(run_of(fragments=24, inner_steps=24), upload_seconds, download_seconds)
+    assert needs.overlap_needed == overlap
+
+
+def test_overwriting_loses_the_time_from_copy_to_adoption() -> None:
+    needs = needs_of(run_of(fragments=24, inner_steps=24), 1.0, 1.0)
+    assert needs.lost_share == pytest.approx(3 / 24)
+
+
+def test_an_overlap_that_is_too_small_is_told() -> None:
+    needs = needs_of(run_of(fragments=24, inner_steps=24, window={"overlap": 1}), 1.0, 1.0)
+    assert any("window.overlap is 1" in line for line in needs.lines())
+
+
+def test_a_network_that_is_too_slow_for_the_pace_is_told() -> None:
+    needs = needs_of(run_of(fragments=2, inner_steps=2), 5.0, 5.0)
+    assert any("raise inner_steps" in line for line in needs.lines())
