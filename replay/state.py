@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening, decode_opening
@@ -84,14 +85,16 @@ class StateAt:
     def save(self, path: Path) -> None:
         """Writes the parameters to a safetensors file, whole or not at all."""
         told = {"run": self.run, "position": self.position, "step": self.step}
+        payload = save(self.parameters(), metadata={"decodiloco": json.dumps(told)})
         aside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
         try:
-            save_file(self.parameters(), aside, metadata={"decodiloco": json.dumps(told)})
+            aside.write_bytes(payload)
             aside.rename(path)
         except OSError as error:
             raise TapeFileUnwritable(f"model file {path}: {error.strerror or error}") from None
         finally:
-            aside.unlink(missing_ok=True)
+            with suppress(OSError):
+                aside.unlink()
 
     def close(self) -> None:
         """Lets go of the store."""

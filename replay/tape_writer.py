@@ -9,6 +9,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -126,7 +127,8 @@ def _create(path: Path, header: Header) -> None:
         finally:
             os.close(folder)
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
 
 
 def _lock(file: BinaryIO, path: Path) -> None:

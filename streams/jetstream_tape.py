@@ -17,8 +17,8 @@ from typing import NoReturn
 from streams.codec import decode_envelope, encode_envelope
 from streams.connection import Wire
 from streams.envelope import Envelope
-from streams.errors import ChainBroken, StreamMissing, StreamUnfit, Trouble
-from streams.link import STREAM_NOT_FOUND, Declined, Message, Nobody, Silent, answer_of
+from streams.errors import ChainBroken, ServerUnreachable, StreamMissing, StreamUnfit, Trouble
+from streams.link import STREAM_NOT_FOUND, Declined, Message, Nobody, answer_of
 from streams.pull import pull
 from streams.subjects import checked, tape_filters, tape_stream, tape_subject
 from streams.tape import BATCH_MAX, Outcome, Refused, Stored, Unknown
@@ -60,7 +60,7 @@ class JetStreamTape:
         except Nobody as error:
             await self.last()  # raises StreamMissing if that is why
             return Unknown(str(error))
-        except Silent as error:
+        except ServerUnreachable as error:
             return Unknown(str(error))
         except Declined as error:
             return self._refusal(error)

@@ -109,7 +109,8 @@ def _by_memory(parameters: dict[int, nn.Parameter], names: dict[int, list[str]])
         spans.sort()
         for (_, last, name), (start, _, other) in itertools.pairwise(spans):
             if start <= last:
-                raise ModelUnfit(f"{name} and {other} share part of their memory")
+                first, second = sorted((name, other))
+                raise ModelUnfit(f"{first} and {second} share part of their memory")
         whole.extend(same.values())
     return whole
 

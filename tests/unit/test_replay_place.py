@@ -103,7 +103,7 @@ def test_a_run_that_is_nowhere_names_all_that_was_tried(folder: Path) -> None:
 def test_a_tape_of_another_run_is_not_taken_for_this_one(folder: Path) -> None:
     write_config(folder, store=(folder / "store").as_uri(), name="other")
 
-    with pytest.raises(PlaceUnknown, match="holds run real, but .* describes run other"):
+    with pytest.raises(PlaceUnknown, match=r"holds run real, but .* describes run other"):
         find_place(folder)
 
 

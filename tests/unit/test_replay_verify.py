@@ -90,6 +90,23 @@ def blobs(run: RealRun) -> Iterator[Path]:
     yield from sorted(path for path in (folder_of(run) / "store").rglob("*") if path.is_file())
 
 
+def flipped(path: Path, whole: bytes, chance: random.Random) -> None:
+    at = chance.randrange(len(whole))
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :])
+
+
+def removed(path: Path, whole: bytes, chance: random.Random) -> None:
+    path.unlink()
+
+
+def cut(path: Path, whole: bytes, chance: random.Random) -> None:
+    path.write_bytes(whole[:-1])
+
+
+def grown(path: Path, whole: bytes, chance: random.Random) -> None:
+    path.write_bytes(whole + b"\0")
+
+
 def test_a_sound_run_agrees_and_every_merge_is_made_again(sound: RealRun) -> None:
     proof = verified(folder_of(sound) / "run.tape")
 
@@ -125,32 +142,32 @@ def test_the_fates_of_tokens_add_up_in_the_table(sound: RealRun) -> None:
         assert told[-1].startswith("agreed")
 
 
-def test_one_changed_byte_in_any_blob_is_named(sound: RealRun) -> None:
+def test_whatever_happens_to_any_one_blob_is_found_and_named(tmp_path: Path) -> None:
+    run = RealRun(open_store((tmp_path / "store").as_uri()), steps=2, fragments=1).play()
+    path_of_tape = run.save_tape(tmp_path / "run.tape")
     chance = random.Random(1)
+    changes = (flipped, removed, flipped, cut, flipped, grown)
 
-    for path in blobs(sound):
+    for number, path in enumerate(blobs(run)):
         whole = path.read_bytes()
-        for at in {0, 9, len(whole) // 2, len(whole) - 1, chance.randrange(len(whole))}:
-            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x04]) + whole[at + 1 :])
-            proof = verified(folder_of(sound) / "run.tape", threads=2)
-            assert proof.first_difference is not None, f"{path} at {at}"
-            assert path.name in str(proof.first_difference.key), proof.first_difference
+        changes[number % len(changes)](path, whole, chance)
+        proof = verified(path_of_tape, threads=2)
         path.write_bytes(whole)
-    assert verified(folder_of(sound) / "run.tape").ok
+        assert proof.first_difference is not None, path
+        assert path.name in str(proof.first_difference.key), proof.first_difference
+    assert verified(path_of_tape).ok
 
 
-def test_a_blob_that_is_missing_cut_or_grown_is_named(sound: RealRun) -> None:
-    for path in blobs(sound):
-        whole = path.read_bytes()
-        for changed in (None, whole[:-1], whole + b"\0"):
-            if changed is None:
-                path.unlink()
-            else:
-                path.write_bytes(changed)
-            proof = verified(folder_of(sound) / "run.tape")
-            assert proof.first_difference is not None, path
-            assert path.name in str(proof.first_difference.key)
+@pytest.mark.parametrize("place", ["opening", "snapshot", "checkpoint", "report", "outer/f0"])
+def test_a_changed_byte_in_any_kind_of_blob_is_found(sound: RealRun, place: str) -> None:
+    path = next(path for path in blobs(sound) if f"/{place}" in str(path))
+    whole = path.read_bytes()
+    for change in (flipped, removed, cut, grown):
+        change(path, whole, random.Random(2))
+        proof = verified(folder_of(sound) / "run.tape")
         path.write_bytes(whole)
+        assert proof.first_difference is not None, change
+        assert path.name in str(proof.first_difference.key), proof.first_difference
 
 
 def test_a_left_out_delta_is_read_too_unless_the_tape_calls_it_broken(sound: RealRun) -> None:

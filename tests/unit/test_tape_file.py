@@ -136,7 +136,7 @@ def test_bytes_after_the_seal_are_corrupt(tmp_path: Path) -> None:
 
 def test_another_runs_header_does_not_fit_the_chain(tmp_path: Path) -> None:
     path = written(tmp_path / "run.tape")
-    header, records, seal = parts_of(SMALL, path.read_bytes())
+    _, records, seal = parts_of(SMALL, path.read_bytes())
     path.write_bytes(encode_header(Header("other", HEADER.store)) + b"".join(records) + seal)
 
     with pytest.raises(ChainBroken, match="position 1"):
@@ -145,7 +145,7 @@ def test_another_runs_header_does_not_fit_the_chain(tmp_path: Path) -> None:
 
 def test_another_store_in_the_header_does_not_fit_the_seal(tmp_path: Path) -> None:
     path = written(tmp_path / "run.tape")
-    header, records, seal = parts_of(SMALL, path.read_bytes())
+    _, records, seal = parts_of(SMALL, path.read_bytes())
     path.write_bytes(encode_header(Header(RUN, "file:///elsewhere")) + b"".join(records) + seal)
 
     with pytest.raises(TapeCorrupt, match="seal"):
