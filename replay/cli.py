@@ -6,6 +6,7 @@ Imports of weight stand inside the commands, so that `replay --help` answers at 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -97,7 +98,11 @@ def show(
 
     found = find_place(place)
     _note(found.note)
-    print_tape(found, Wanted(learner, fragment, first, last, clocks))
+    try:
+        print_tape(found, Wanted(learner, fragment, first, last, clocks))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads our lines has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command(
@@ -192,9 +197,6 @@ def main() -> None:
     except Failure as failure:
         print(f"replay: {failure}", file=sys.stderr)
         sys.exit(failure.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our lines has seen enough
-        sys.exit(0)
 
 
 def _note(text: str) -> None:

@@ -11,7 +11,7 @@ Failure
 └── Trouble                 3
     ├── PlaceSilent            a run that is known, but cannot be read from anywhere
     ├── TapeFileBusy           another process is recording into this file
-    └── TapeFileUnwritable     the disk does not take it
+    └── Unwritable             the disk does not take the file
 """
 
 from __future__ import annotations
@@ -61,5 +61,5 @@ class TapeFileBusy(Trouble):
     """Another process is recording into this file."""
 
 
-class TapeFileUnwritable(Trouble):
+class Unwritable(Trouble):
     """The disk does not take the file."""

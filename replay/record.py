@@ -16,6 +16,7 @@ from replay.errors import Differs, NotReached
 from replay.tape_file import Header
 from replay.tape_writer import TapeWriter, open_writer
 from streams.envelope import Envelope
+from streams.errors import Trouble
 from streams.events import RunClosed, RunOpened
 from streams.tape import BATCH_MAX, Tape
 
@@ -24,6 +25,7 @@ QUIET_SECONDS = 3.0
 nothing was said."""
 
 SYNC_SECONDS = 0.25
+CATCH_UP_SECONDS = 5.0
 QUEUE_MAX = 4 * BATCH_MAX
 
 Note = Callable[[str], None]
@@ -86,6 +88,9 @@ async def record_following(
             if reader.done():
                 reader.result()
                 raise AssertionError("a follower ended by itself")
+            if stopped.done():
+                reader.cancel()
+                await _catch_up(tape, writer, note)
             if stopped.done() or not batch:
                 return await _sealed(writer, begun)
     finally:
@@ -193,6 +198,21 @@ async def _arrived(
     while not arrivals.empty() and len(batch) < QUEUE_MAX:
         batch.append(arrivals.get_nowait())
     return batch
+
+
+async def _catch_up(tape: Tape, writer: TapeWriter, note: Note) -> None:
+    """Adds what the tape holds when a follower is told to stop, if the server still answers."""
+    try:
+        async with asyncio.timeout(CATCH_UP_SECONDS):
+            last = await tape.last()
+            while writer.chain.position < last:
+                batch = await tape.read(writer.chain.position)
+                await asyncio.to_thread(writer.append, batch)
+    except (Trouble, TimeoutError) as error:
+        note(
+            f"{writer.path}: told to stop, and the server no longer answers ({error}); sealed at "
+            f"position {writer.chain.position}"
+        )
 
 
 def _append_durably(writer: TapeWriter, batch: list[Envelope]) -> None:

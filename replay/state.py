@@ -6,14 +6,13 @@ Knows the fold and the store; it must not know how the tape is read or what a sh
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening, decode_opening
@@ -23,7 +22,7 @@ from decodiloco.store.tensors import open_tensors
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
 from replay.blob_checks import small_whole
-from replay.errors import Differs, NotReached, TapeFileUnwritable
+from replay.errors import Differs, NotReached, Unwritable
 from replay.place import Place, find_place
 from replay.refold import Folded, refold
 from streams.envelope import Envelope
@@ -85,16 +84,10 @@ class StateAt:
     def save(self, path: Path) -> None:
         """Writes the parameters to a safetensors file, whole or not at all."""
         told = {"run": self.run, "position": self.position, "step": self.step}
-        payload = save(self.parameters(), metadata={"decodiloco": json.dumps(told)})
-        aside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
         try:
-            aside.write_bytes(payload)
-            aside.rename(path)
-        except OSError as error:
-            raise TapeFileUnwritable(f"model file {path}: {error.strerror or error}") from None
-        finally:
-            with suppress(OSError):
-                aside.unlink()
+            save_file(self.parameters(), path, metadata={"decodiloco": json.dumps(told)})
+        except (OSError, SafetensorError) as error:
+            raise Unwritable(f"model file {path}: {error}") from None
 
     def close(self) -> None:
         """Lets go of the store."""

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from blake3 import blake3
 
-from replay.errors import TapeFileBusy, TapeFileUnwritable
+from replay.errors import TapeFileBusy, Unwritable
 from replay.tape_file import Header, Scan, encode_header, encode_record, encode_seal
 from streams.codec import encode_envelope
 from streams.envelope import Envelope
@@ -90,7 +90,7 @@ def open_writer(path: Path, header: Header) -> TapeWriter:
     An existing file is checked from its first byte on; a torn tail, the part of a record that
     a killed recorder left, is no fault. Raises TapeCorrupt or ChainBroken for
     anything else that is wrong with it, TapeFileBusy while another process records into it, and
-    TapeFileUnwritable when the disk says no.
+    Unwritable when the disk says no.
     """
     try:
         if not path.exists():
@@ -141,5 +141,5 @@ def _lock(file: BinaryIO, path: Path) -> None:
         ) from None
 
 
-def _unwritable(path: Path, error: OSError) -> TapeFileUnwritable:
-    return TapeFileUnwritable(f"tape file {path}: {error.strerror or error}")
+def _unwritable(path: Path, error: OSError) -> Unwritable:
+    return Unwritable(f"tape file {path}: {error.strerror or error}")

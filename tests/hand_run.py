@@ -54,6 +54,7 @@ def plain_run(**settings: object) -> Run:
             "merge": {"rule": "mean", "embedding_rule": "mean", "norm_clip": None},
             "outer": {"lr": 1.0, "momentum": 0.0},
             "codecs": {"delta": "fp32"},
+            "training": {"checkpoint_steps": 1000},
             **settings,
         }
     )

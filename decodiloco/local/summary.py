@@ -22,7 +22,7 @@ def summarized(story: Story, folder: str) -> dict[str, Any]:
         "tape": f"{folder}/run.tape",
         "run": story.run,
         "learners": len(lanes),
-        "tokens": closed.tokens if closed else story.tokens,
+        "tokens": story.tokens,
         "steps": sum(lane.learner_step for lane in lanes),
         "merges": story.step,
         "refused": story.refused,

@@ -6,6 +6,7 @@ Leader and standby follow alike; a leader folds its own facts only here, as they
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, Disagreement
 from decodiloco.opening import OPENING_BYTES_MAX, Opening, decode_opening
@@ -92,9 +93,12 @@ async def catch_up(places: Places) -> State:
     opening = await asyncio.to_thread(load_opening, places, first[0].event)
     last = await places.tape.last()
     state = await _from_snapshot(places, opening, last) or begin(opening)
-    while state.position < last:
-        for envelope in await places.tape.read(state.position, BATCH_MAX):
-            state = fold_checked(state, envelope)
+    if state.position < last:
+        async with aclosing(places.tape.follow(state.position)) as records:
+            async for envelope in records:
+                state = fold_checked(state, envelope)
+                if state.position >= last:
+                    break
     return state
 
 

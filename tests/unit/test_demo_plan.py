@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from decodiloco import cli
 from decodiloco.config import Config, load_config, parse_config
 from decodiloco.errors import ConfigDiffers, ConfigInvalid
 from decodiloco.local.demo import Asked, demo_config, run_name
@@ -31,7 +33,7 @@ from decodiloco.local.plan import (
     syncer_roles,
     victim,
 )
-from decodiloco.local.settings import as_toml, asked_settings, differences
+from decodiloco.local.settings import LEARNERS, STEPS, as_toml, asked_settings, differences
 from streams.errors import AskedWrongly, Trouble
 from streams.events import HardshipInjected
 from tests.builders import hardship
@@ -133,11 +135,16 @@ def test_the_same_settings_continue_a_run_wherever_its_server_is(tmp_path: Path)
 def test_other_settings_for_a_run_that_exists_are_refused_by_name(tmp_path: Path) -> None:
     write_config(tmp_path, asked_settings(config_in(tmp_path)))
     with pytest.raises(ConfigDiffers) as refusal:
-        check_same_run(tmp_path, config_in(tmp_path, steps=120, learners=2))
+        check_same_run(tmp_path, config_in(tmp_path, steps=90, learners=2))
     told = str(refusal.value)
-    assert "run.end.steps: 90 there, 120 asked" in told
+    assert "run.end.steps: 120 there, 90 asked" in told
     assert "run.learners_min: 3 there, 2 asked" in told
     assert refusal.value.exit_code == 2
+
+
+def test_the_command_has_the_defaults_of_the_settings() -> None:
+    defaults = inspect.signature(cli.demo).parameters
+    assert (defaults["learners"].default, defaults["steps"].default) == (LEARNERS, STEPS)
 
 
 def test_another_store_is_a_difference() -> None:

@@ -11,7 +11,9 @@ def test_rounds_begin_at_one_and_go_through_the_fragments_in_order() -> None:
     assert [fragment_of(number, 3) for number in range(1, 8)] == [0, 1, 2, 0, 1, 2, 0]
 
 
-@pytest.mark.parametrize(("inner", "fragments", "pace"), [(24, 24, 1.0), (12, 24, 0.5), (36, 24, 1.5)])
+@pytest.mark.parametrize(
+    ("inner", "fragments", "pace"), [(24, 24, 1.0), (12, 24, 0.5), (36, 24, 1.5)]
+)
 def test_the_pace_is_inner_steps_over_fragments(inner: int, fragments: int, pace: float) -> None:
     assert pace_steps(inner, fragments) == pace
 

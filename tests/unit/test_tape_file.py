@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.errors import PlaceUnknown, TapeCorrupt, TapeFileBusy, TapeFileUnwritable
+from replay.errors import PlaceUnknown, TapeCorrupt, TapeFileBusy, Unwritable
 from replay.tape_file import (
     MAGIC,
     SEAL_BYTES,
@@ -238,5 +238,5 @@ def test_one_process_at_a_time_records_into_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(TapeFileUnwritable, match="No such file or directory"):
+    with pytest.raises(Unwritable, match="No such file or directory"):
         open_writer(tmp_path / "none" / "run.tape", HEADER)
