@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, NoReturn
 
 from blake3 import blake3
@@ -109,7 +109,8 @@ class JetStreamInbox:
                 reply = await link.request(message, seconds=min(SAY_ATTEMPT_SECONDS, left_seconds))
                 return int(answer_of(subject, reply)["seq"])
             except Nobody:
-                await self.life()  # raises StreamMissing if that is why
+                with suppress(ServerUnreachable):
+                    await self.life()  # raises StreamMissing if that is why
             except ServerUnreachable:
                 pass
             if loop.time() > deadline:

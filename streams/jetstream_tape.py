@@ -11,7 +11,7 @@ import base64
 import itertools
 import secrets
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import NoReturn
 
 from streams.codec import decode_envelope, encode_envelope
@@ -58,7 +58,8 @@ class JetStreamTape:
             reply = await link.request(*self._messages(batch), seconds=APPEND_SECONDS)
             answer = answer_of(self._stream, reply)
         except Nobody as error:
-            await self.last()  # raises StreamMissing if that is why
+            with suppress(ServerUnreachable):
+                await self.last()  # raises StreamMissing if that is why
             return Unknown(str(error))
         except ServerUnreachable as error:
             return Unknown(str(error))

@@ -219,13 +219,21 @@ def _stop_left_over(folder: Path) -> None:
         if str(folder / "nats-server.conf") not in process.cmdline():
             return
         process.terminate()
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except psutil.TimeoutExpired:
+        if not _gone(process):
             process.kill()
-            process.wait(STOP_SECONDS_MAX)
+            _gone(process)
     except (OSError, ValueError, psutil.Error):
         return
+
+
+def _gone(process: psutil.Process) -> bool:
+    """Whether a process that is not our child ends in time; a zombie has ended."""
+    deadline = time.monotonic() + STOP_SECONDS_MAX
+    while time.monotonic() < deadline:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def _jetstream_answers(port: int) -> bool:

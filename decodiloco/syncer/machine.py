@@ -93,7 +93,7 @@ def apply(state: State, event: Event) -> State:
         case SnapshotStored():
             return replace(state, snapshot_step=state.step)
         case RunClosed():
-            return replace(state, closed=event)
+            return _closed(state, event)
         case MessageRefused():
             return state
         case _:
@@ -218,3 +218,10 @@ def _closing(state: State, event: RunClosing) -> State:
     return replace(
         state, closing=event.reason, closing_at=state.position, closing_rounds=tuple(ours)
     )
+
+
+def _closed(state: State, event: RunClosed) -> State:
+    """Offers that still wait came too late for the last merge of their fragment."""
+    for position in sorted(state.offers):
+        state = offers.settled(state, position, "left_out")
+    return replace(state, closed=event, rounds={})

@@ -1,4 +1,4 @@
-"""Laws of every partition: disjoint, complete, no fragment empty, stable, balanced within bounds."""
+"""Laws of every partition: disjoint, complete, no fragment empty, stable, balanced."""
 
 from __future__ import annotations
 

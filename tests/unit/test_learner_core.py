@@ -68,7 +68,7 @@ def test_a_round_that_opens_between_boundaries_is_answered_from_the_copy_made_ah
 
 
 def test_a_slow_learner_answers_several_rounds_from_one_boundary() -> None:
-    run, core, model = alone(fragments=4, window={"overlap": 3})
+    run, core, _model = alone(fragments=4, window={"overlap": 3})
     run.open_round()
     core.step(tokens=8, loss=1.0, step_seconds=40.0)
     run.open_round(), run.open_round()
@@ -77,7 +77,7 @@ def test_a_slow_learner_answers_several_rounds_from_one_boundary() -> None:
 
 
 def test_nothing_is_answered_without_a_new_step() -> None:
-    run, core, model = alone()
+    run, core, _model = alone()
     run.open_round()
     run.exchange()
     assert (offers(run), core.has_jobs()) == ([], False)
@@ -318,7 +318,7 @@ def test_a_checkpoint_is_stored_and_restores_moments_and_random_states() -> None
 
 
 def test_moments_of_another_kind_of_optimizer_are_not_taken() -> None:
-    run, core, model = alone()
+    _run, core, model = alone()
     train(model, core, 0)
     other = torch.optim.AdamW(model.parameters())
     assert not restore(other, trained(model).tensors, core.capture(), own=False)

@@ -80,7 +80,13 @@ def test_a_whole_stop_is_no_gap_between_merges() -> None:
 
 def finished(*digests: bytes) -> Story:
     leavers = [
-        told.left(learner, incarnation=3 + number, digest=digest, learner_step=180)
+        told.left(
+            learner,
+            incarnation=3 + number,
+            digest=digest,
+            learner_step=180,
+            tokens_trained=18_000,
+        )
         for number, (learner, digest) in enumerate(zip("ab", digests, strict=True))
     ]
     return story_of(

@@ -11,7 +11,9 @@ from streams.errors import ChainBroken
 from streams.events import DeltaRefused, LearnerLost
 from tests.builders import (
     adopted,
+    closed,
     closing,
+    left,
     left_out,
     opened,
     round_opened,
@@ -197,6 +199,19 @@ def a_merged_round_of(desk: Desk) -> int:
     desk.close_window(number)
     desk.merge(number)
     return number
+
+
+def test_what_waits_when_the_run_is_closed_is_left_out() -> None:
+    desk = Desk(quorum=2)
+    life = desk.join("a")
+    desk.join("b")
+    desk.open_round()
+    desk.answer("a", 1)
+    desk.write(closed(versions=desk.state.versions))
+    assert (dict(desk.state.offers), dict(desk.state.rounds)) == ({}, {})
+    desk.say(left("a", incarnation=life, said=2, learner_step=4, tokens_trained=400))
+    fates = desk.state.learners["a"].fates(0)
+    assert (fates["open"], fates["lost"]) == (0, 400), "not overwritten, so lost with its life"
 
 
 def test_a_fact_under_a_stale_fence_breaks_the_tape() -> None:
