@@ -59,10 +59,10 @@ class Merge(Table):
     embedding_rule: Literal["radial", "mean"] = Field(
         "mean", description="Rule for embeddings: tensors looked up by row."
     )
-    norm_clip: Positive | None = Field(
+    norm_clip: Positive | Literal["none"] = Field(
         2.0,
         description="A delta's norm is clipped, per tensor, to this many medians of the round "
-        "and the last 8 versions. Leave out (null) for none.",
+        "and the last 8 versions; none for no clip.",
     )
     staleness_versions_max: int = Field(
         1, ge=0, le=16, description="How many versions behind an offer's base may be."
@@ -182,7 +182,7 @@ class Training(Table):
 class Run(Table):
     """Everything that all of a run share; its digest stands in the opening."""
 
-    name: Name = Field(description="Name of the run: 1 to 48 of a-z, 0-9, - and _.")
+    name: Name = Field(description="Name of the run: 1 to 48 of a-z, 0-9 and -.")
     regions: tuple[Name, ...] = Field(
         ("home",), min_length=1, max_length=16, description="Regions: each has an inbox."
     )
@@ -279,8 +279,7 @@ def parse_config(tables: dict[str, Any], origin: str = "config") -> Config:
     try:
         config = Config.model_validate(tables)
     except ValidationError as error:
-        lines = [_told(fault, origin) for fault in error.errors(include_url=False)]
-        raise ConfigInvalid("\n".join(lines)) from None
+        raise ConfigInvalid("\n".join(_lines(error, origin))) from None
     if config.here.region not in config.run.regions:
         raise ConfigInvalid(
             f"{origin}: here.region {config.here.region!r} is none of run.regions "
@@ -308,14 +307,35 @@ def _override(tables: dict[str, Any], setting: str) -> None:
     table[keys[-1]] = value
 
 
-def _told(fault: Any, origin: str) -> str:
-    place = ".".join(str(part) for part in fault["loc"])
+def _lines(error: ValidationError, origin: str) -> list[str]:
+    """One line a setting: what is wrong with it, or with which of its forms."""
+    told: dict[str, list[str]] = {}
+    for fault in error.errors(include_url=False):
+        place = ".".join(_keys(fault["loc"]))
+        told.setdefault(place, []).append(_told(fault))
+    return [f"{origin}: {place}: {', or: '.join(reasons)}" for place, reasons in told.items()]
+
+
+def _told(fault: Any) -> str:
     if fault["type"] != "extra_forbidden":
-        return f"{origin}: {place}: {fault['msg']}"
+        return str(fault["msg"])
     known = sorted(_table_at(fault["loc"][:-1]).model_fields)
     near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-    return f"{origin}: {place}: no such setting; {hint}"
+    return f"no such setting; {hint}"
+
+
+def _keys(loc: Sequence[Any]) -> list[str]:
+    """The keys of a place in the file, without the names of the forms that were tried there."""
+    table: Any = Config
+    keys: list[str] = []
+    for part in loc:
+        if not (isinstance(table, type) and issubclass(table, BaseModel)):
+            break
+        keys.append(str(part))
+        field = table.model_fields.get(str(part))
+        table = field.annotation if field else None
+    return keys
 
 
 def _table_at(keys: Sequence[Any]) -> type[BaseModel]:

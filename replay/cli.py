@@ -8,12 +8,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streams.errors import Failure
+
+if TYPE_CHECKING:
+    from replay.progress import Tell
 
 RUN_HELP = "A live run: a run folder, its run.toml, or nats://host:port/run."
 PLACE_HELP = "A run folder, a run.toml, nats://host:port/run, or a tape file."
@@ -65,9 +70,11 @@ def record(
     The file ends in a seal. A recorder that was killed leaves a file without one; the same
     command goes on where it ends.
     """
+    from replay.record import Voice
     from replay.recorder import record_place
 
-    recorded = record_place(run, output, follow, _note)
+    with _progress("recording") as tell:
+        recorded = record_place(run, output, follow, Voice(_note, tell))
     told = {"tape": str(output), "run": recorded.run, "events": recorded.events}
     if as_json:
         _print_json({**told, "added": recorded.added, "digest": recorded.digest.hex()})
@@ -132,7 +139,8 @@ def state(
 
     found = find_place(place, store, store_endpoint)
     _note(found.note)
-    rebuilt = state_of(found, moment(position, step, fragment, version))
+    with _progress("folding") as tell:
+        rebuilt = state_of(found, moment(position, step, fragment, version), tell)
     try:
         if output is not None:
             rebuilt.save(output)
@@ -204,11 +212,11 @@ def _note(text: str) -> None:
         print(f"replay: {text}", file=sys.stderr, flush=True)
 
 
-def _print_json(told: Any) -> None:
+def _print_json(told: Mapping[str, object]) -> None:
     print(json.dumps(told), flush=True)
 
 
-def _progress(what: str) -> Any:
+def _progress(what: str) -> AbstractContextManager[Tell]:
     from replay.progress import progress
 
     return progress(what)

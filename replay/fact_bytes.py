@@ -43,8 +43,7 @@ class Named:
 def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iterator[Check]:
     """The checks on bytes that one fact asks for.
 
-    `snapshots` holds the refolded state at every position of which a snapshot was stored; a
-    state is taken out once its last snapshot was checked.
+    `snapshots` holds the refolded state at every position of which a snapshot is stored.
     """
     event, before = folded.envelope.event, folded.before
     position = folded.envelope.position
@@ -109,10 +108,10 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
     ):
         if made != said:
             raise Differs(
-                f"made again, the {name} have digest {made.digest.hex()[:16]}; the tape says "
-                f"{said.digest.hex()[:16]}",
+                f"made again, the digest of the {name} is {made.digest.hex()[:16]}; the tape says "
+                f"{said.digest.hex()[:16]}. The same deltas give other bytes here than they gave "
+                "the syncer: compare the two builds",
                 position,
-                key,
             )
         size_bytes += same_bytes(store, key, said, parts, position)
     return size_bytes

@@ -16,7 +16,7 @@ from decodiloco.store.blobs import BlobStore, hide_credentials, open_store
 from replay.errors import PlaceSilent, PlaceUnknown
 from replay.tape_file import MAGIC, Scan, read_header, read_tape_file
 from streams.envelope import Envelope
-from streams.errors import Failure, Trouble
+from streams.errors import Failure, ServerUnreachable, Trouble
 from streams.events import RunOpened
 from streams.subjects import checked
 
@@ -182,6 +182,8 @@ def _why_not_live(url: str, run: str, tape: Path) -> str | None:
 
     try:
         live = first_live(url, run)
+    except ServerUnreachable:
+        return f"no server answers at {hide_credentials(url)}"
     except Trouble as error:
         return str(error)
     recorded = _first_recorded(tape)

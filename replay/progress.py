@@ -9,11 +9,15 @@ from contextlib import contextmanager
 Tell = Callable[[int, int], None]
 
 
+def silently(done: int, total: int) -> None:
+    """Tells nobody."""
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Tell]:
-    """Gives a function that is told how much is done, and of how much."""
+    """Gives a function that is told how much is done, and of how much (0: nobody knows)."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield silently
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,6 +27,6 @@ def progress(what: str) -> Iterator[Tell]:
         task = bar.add_task(what, total=None)
 
         def tell(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+            bar.update(task, completed=done, total=total or None)
 
         yield tell

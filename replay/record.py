@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay.errors import Differs, NotReached
+from replay.progress import Tell, silently
 from replay.tape_file import Header
 from replay.tape_writer import TapeWriter, open_writer
 from streams.envelope import Envelope
@@ -28,7 +29,13 @@ SYNC_SECONDS = 0.25
 CATCH_UP_SECONDS = 5.0
 QUEUE_MAX = 4 * BATCH_MAX
 
-Note = Callable[[str], None]
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How a recorder speaks: notes for a person's eye, and how far it is (done, of how many)."""
+
+    note: Callable[[str], None]
+    tell: Tell = silently
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +49,17 @@ class Recorded:
     digest: bytes
 
 
-async def record(tape: Tape, path: Path, note: Note) -> Recorded:
+async def record(tape: Tape, path: Path, voice: Voice) -> Recorded:
     """Writes what the tape holds now to a sealed file, or adds what is new to an existing one."""
     last = await tape.last()
     if last == 0:
         raise NotReached(f"run {tape.run}: the tape is empty; `decodiloco open` writes its opening")
-    writer = await _begin(tape, path, note)
+    writer = await _begin(tape, path, voice)
     try:
         begun = writer.chain.position
         while writer.chain.position < last:
             await asyncio.to_thread(writer.append, await tape.read(writer.chain.position))
+            voice.tell(writer.chain.position, last)
         return await _sealed(writer, begun)
     finally:
         writer.close()
@@ -61,7 +69,7 @@ async def record_following(
     tape: Tape,
     path: Path,
     stop: asyncio.Event,
-    note: Note,
+    voice: Voice,
     quiet_seconds: float = QUIET_SECONDS,
 ) -> Recorded:
     """Follows the tape into the file until the run is closed and quiet, or `stop` is set.
@@ -72,7 +80,7 @@ async def record_following(
     arrivals: asyncio.Queue[Envelope] = asyncio.Queue(QUEUE_MAX)
     if not await _until_opened(tape, stop):
         raise NotReached(f"run {tape.run}: stopped before the run was opened; no file was written")
-    writer = await _begin(tape, path, note)
+    writer = await _begin(tape, path, voice)
     begun = writer.chain.position
     reader = asyncio.create_task(_read_into(tape, writer.chain.position, arrivals))
     stopped = asyncio.create_task(stop.wait())
@@ -83,6 +91,7 @@ async def record_following(
             batch = await _arrived(arrivals, (reader, stopped), patience_seconds)
             if batch:
                 await asyncio.to_thread(_append_durably, writer, batch)
+                voice.tell(writer.chain.position, 0)
                 closed = closed or any(isinstance(each.event, RunClosed) for each in batch)
                 await asyncio.wait((stopped,), timeout=SYNC_SECONDS)  # one fsync serves many
             if reader.done():
@@ -90,7 +99,7 @@ async def record_following(
                 raise AssertionError("a follower ended by itself")
             if stopped.done():
                 reader.cancel()
-                await _catch_up(tape, writer, note)
+                await _catch_up(tape, writer, voice)
             if stopped.done() or not batch:
                 return await _sealed(writer, begun)
     finally:
@@ -101,7 +110,7 @@ async def record_following(
         writer.close()
 
 
-async def _begin(tape: Tape, path: Path, note: Note) -> TapeWriter:
+async def _begin(tape: Tape, path: Path, voice: Voice) -> TapeWriter:
     """The writer at the file's end, which is sure to be a place on this very tape."""
     first = (await tape.read(0, 1))[0]
     assert isinstance(first.event, RunOpened), "a tape begins with RunOpened"
@@ -110,7 +119,7 @@ async def _begin(tape: Tape, path: Path, note: Note) -> TapeWriter:
     try:
         await _check_same_tape(tape, writer)
         if writer.torn_bytes:
-            note(
+            voice.note(
                 f"{path}: cutting {writer.torn_bytes} bytes of a record that was cut short; "
                 f"going on after position {writer.chain.position}"
             )
@@ -200,7 +209,7 @@ async def _arrived(
     return batch
 
 
-async def _catch_up(tape: Tape, writer: TapeWriter, note: Note) -> None:
+async def _catch_up(tape: Tape, writer: TapeWriter, voice: Voice) -> None:
     """Adds what the tape holds when a follower is told to stop, if the server still answers."""
     try:
         async with asyncio.timeout(CATCH_UP_SECONDS):
@@ -209,7 +218,7 @@ async def _catch_up(tape: Tape, writer: TapeWriter, note: Note) -> None:
                 batch = await tape.read(writer.chain.position)
                 await asyncio.to_thread(writer.append, batch)
     except (Trouble, TimeoutError) as error:
-        note(
+        voice.note(
             f"{writer.path}: told to stop, and the server no longer answers ({error}); sealed at "
             f"position {writer.chain.position}"
         )

@@ -20,8 +20,12 @@ from streams.events import (
     RoundOpened,
 )
 
-CELL_WIDTH = 30
+CELL_WIDTH = 40
 RUN_WIDTH = 46
+RUN_WIDTH_MAX = 64
+GAP = "  "
+GAP_WIDTH = len(GAP)
+LEAD_WIDTH = 8 + 1 + 8 + 1 + 5 + GAP_WIDTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +99,44 @@ class Teller:
         return getattr(event, "fragment", None)
 
 
-def heading(learners: Iterable[str], clocks: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """How wide the column `run` and each learner's are. Longer texts are cut only if `cut`."""
+
+    run: int = RUN_WIDTH
+    cell: int = CELL_WIDTH
+    cut: bool = False
+
+    def fit(self, text: str, width: int) -> str:
+        """The text in its column."""
+        if self.cut and len(text) > width:
+            return text[: width - 1] + "…"
+        return f"{text:{width}}"
+
+
+def widths_within(columns: int, learners: int) -> Widths:
+    """The widest columns that a terminal shows side by side."""
+    free = columns - LEAD_WIDTH
+    run = min(RUN_WIDTH_MAX, max(24, free // (learners + 2) * 2))
+    cell = (free - run) // max(1, learners) - GAP_WIDTH
+    return Widths(run, max(10, min(CELL_WIDTH, cell)), cut=True)
+
+
+def heading(learners: Iterable[str], clocks: bool, widths: Widths) -> str:
     """The first line: names of the columns."""
-    names = [f"{'position':>8} {'time':8} {'step':>5}  {'run':{RUN_WIDTH}}"]
-    names += [f"{name:{CELL_WIDTH}}" for name in learners]
-    return "  ".join([*names, "clock"] if clocks else names).rstrip()
+    names = [f"{'position':>8} {'time':8} {'step':>5}", widths.fit("run", widths.run)]
+    names += [widths.fit(name, widths.cell) for name in learners]
+    return GAP.join([*names, "clock"] if clocks else names).rstrip()
 
 
-def plain(line: Line, learners: Iterable[str]) -> str:
-    """A line for a pipe: columns of a fixed width, nothing cut short, no colour."""
+def plain(line: Line, learners: Iterable[str], widths: Widths) -> str:
+    """A line in columns, without colour."""
     moment = _time_of_day(line.time_seconds)
-    texts = [f"{line.position:>8} {moment} {line.step:>5}  {line.run:{RUN_WIDTH}}"]
-    texts += [f"{line.cells.get(name, ''):{CELL_WIDTH}}" for name in learners]
+    texts = [f"{line.position:>8} {moment} {line.step:>5}", widths.fit(line.run, widths.run)]
+    texts += [widths.fit(line.cells.get(name, ""), widths.cell) for name in learners]
     if line.clock is not None:
         texts.append(str(line.clock))
-    return "  ".join(texts).rstrip()
+    return GAP.join(texts).rstrip()
 
 
 def is_alarming(line: Line) -> bool:

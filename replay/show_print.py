@@ -8,7 +8,16 @@ from contextlib import suppress
 
 from replay.errors import NotReached
 from replay.place import Place
-from replay.show import Line, Teller, Wanted, heading, is_alarming, plain
+from replay.show import (
+    Line,
+    Teller,
+    Wanted,
+    Widths,
+    heading,
+    is_alarming,
+    plain,
+    widths_within,
+)
 from streams.errors import Corrupt
 from streams.events import LearnerJoined
 
@@ -31,9 +40,10 @@ def print_tape(place: Place, wanted: Wanted) -> None:
     if sys.stdout.isatty():
         _print_coloured(lines, names, wanted.clocks)
         return
-    print(heading(names, wanted.clocks))
+    widths = Widths()
+    print(heading(names, wanted.clocks, widths))
     for line in lines:
-        print(plain(line, names))
+        print(plain(line, names, widths))
 
 
 def _learners(place: Place) -> tuple[str, ...]:
@@ -51,9 +61,11 @@ def _print_coloured(lines: Iterator[Line], names: tuple[str, ...], clocks: bool)
     from rich.text import Text
 
     console = Console(highlight=False)
-    console.print(Text(heading(names, clocks), style="bold"), no_wrap=True, overflow="ellipsis")
+    widths = widths_within(console.width, len(names))
+    head = Text(heading(names, clocks, widths), style="bold")
+    console.print(head, no_wrap=True, overflow="ellipsis")
     for line in lines:
-        text = Text(plain(line, names), style=_style(line))
+        text = Text(plain(line, names, widths), style=_style(line))
         console.print(text, no_wrap=True, overflow="ellipsis", crop=True)
 
 

@@ -24,6 +24,7 @@ from decodiloco.syncer.state import State
 from replay.blob_checks import small_whole
 from replay.errors import Differs, NotReached, Unwritable
 from replay.place import Place, find_place
+from replay.progress import Tell, silently
 from replay.refold import Folded, refold
 from streams.envelope import Envelope
 from streams.events import RunOpened
@@ -160,8 +161,8 @@ def moment(
     return "the end", None
 
 
-def state_of(place: Place, asked: Moment) -> StateAt:
-    """The state of a place at a moment. The caller closes it."""
+def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
+    """The state of a place at a moment. The caller closes it; `tell` hears of the progress."""
     told, holds = asked
     envelopes = place.envelopes()
     first = next(envelopes, None)
@@ -173,6 +174,7 @@ def state_of(place: Place, asked: Moment) -> StateAt:
         last: State | None = None
         for folded in refold(_with(first, envelopes), opening):
             last = folded.after
+            tell(last.position, 0)
             if found is None and holds is not None and holds(folded):
                 found = last
         assert last is not None

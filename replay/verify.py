@@ -7,7 +7,7 @@ so that any number of threads gives the same result and the same first differenc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from replay.errors import Differs, TapeCorrupt
 from replay.fact_bytes import Named, checks_of
 from replay.facts_check import FactsCheck, FateRow
 from replay.place import Place
+from replay.progress import Tell
 from replay.refold import refold
 from replay.state import opened_by, read_opening
 from streams.envelope import Envelope
@@ -34,8 +35,6 @@ from streams.events import (
 
 AHEAD_MAX = 4
 """Checks that wait for each thread: enough to keep it busy, few enough to hold in memory."""
-
-Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Survey:
     events: int = 0
     merges: int = 0
     left_out: dict[int, str] = field(default_factory=dict)
-    snapshots: dict[int, None] = field(default_factory=dict)
+    snapshots: dict[int, int] = field(default_factory=dict)
 
     def note(self, envelope: Envelope) -> None:
         """Takes one record in."""
@@ -87,9 +86,17 @@ class Survey:
             case MergeAbandoned(left_out=left_out):
                 self._note_left_out(left_out)
             case SnapshotStored(position=position):
-                self.snapshots[position] = None
+                self.snapshots[position] = self.snapshots.get(position, 0) + 1
             case _:
                 pass
+
+    def let_go(self, envelope: Envelope, states: dict[int, State]) -> None:
+        """Takes out a state once the last snapshot of it is under check."""
+        if isinstance(envelope.event, SnapshotStored):
+            position = envelope.event.position
+            self.snapshots[position] -= 1
+            if self.snapshots[position] == 0:
+                del states[position]
 
     def _note_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
         for each in left_out:
@@ -187,6 +194,7 @@ def _checks(
         if last.position in survey.snapshots:
             snapshots[last.position] = last
         yield from checks_of(folded, named, snapshots)
+        survey.let_go(folded.envelope, snapshots)
         tell(last.position, survey.events)
     assert last is not None and last.position == survey.events
     proof.fates = facts.fates(last)

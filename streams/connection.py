@@ -36,6 +36,7 @@ class Wire:
         self._answered_seconds = float("-inf")
         self._keeper: asyncio.Task[None] | None = None
         self._why = ""
+        self._closed = False
 
     async def open(self) -> None:
         """Connects for the first time. Raises ServerUnreachable after a few seconds at most."""
@@ -49,32 +50,35 @@ class Wire:
                     raise
             await asyncio.sleep(0.1)
         self._keeper = asyncio.create_task(self._keep(), name=f"nats link of {self.name}")
+        self._keeper.add_done_callback(lambda _: self._ready.set())  # whoever waits must look
 
     async def close(self) -> None:
-        """Ends the link; followers on it raise."""
+        """Ends the link; followers on it raise Trouble."""
+        self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait({self._keeper})
-            self._keeper = None
-        self._ready.clear()
         if self._link is not None:
             await self._link.close()
+        self._ready.set()
 
     def healthy(self) -> bool:
         """Whether the server has answered a ping just now."""
-        return self._ready.is_set() and time.monotonic() - self._answered_seconds < HEALTHY_SECONDS
+        return (
+            self.link_now() is not None
+            and time.monotonic() - self._answered_seconds < HEALTHY_SECONDS
+        )
 
     def link_now(self) -> Link | None:
         """The live link, if there is one at this moment."""
-        return self._link if self._ready.is_set() else None
+        link = self._link
+        return None if self._closed or link is None or link.ended.is_set() else link
 
     async def link(self, seconds: float | None = API_SECONDS) -> Link:
         """The live link; waits for one, at most `seconds`, then raises ServerUnreachable.
 
         Raises Trouble once the wire is closed.
         """
-        if self._keeper is None or self._keeper.done():
-            raise Trouble(f"this connection to {self.address} was closed")
         try:
             async with asyncio.timeout(seconds):
                 await self._ready.wait()
@@ -83,8 +87,15 @@ class Wire:
                 f"no NATS server answers at {self.address} ({self._why or 'no connection'}): "
                 "is it running?"
             ) from None
+        self._check_open()
         assert self._link is not None
         return self._link
+
+    def _check_open(self) -> None:
+        if not self._closed and self._keeper is not None and self._keeper.done():
+            self._keeper.result()  # a bug of ours: raises what it raised
+        if self._closed:
+            raise Trouble(f"this connection to {self.address} was closed")
 
     async def api(
         self, call: str, body: Mapping[str, Any] | None = None, seconds: float = API_SECONDS

@@ -16,7 +16,7 @@ from streams.manifest import Digest, Manifest
 CURSOR_BYTES_MAX = 1024
 FRAGMENTS_MAX = 1024
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Integer = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]  # said by somebody, checked by a gate
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 LAST_ROOMS = ("contract", "chaos")
+UNMEASURED_ROOMS = ("simulation", "contract", "chaos", "tidy")  # too slow under coverage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,6 +29,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if room_of(item) in LAST_ROOMS:
             item.add_marker(pytest.mark.xdist_group("servers"))
+        if room_of(item) in UNMEASURED_ROOMS:
+            item.add_marker(pytest.mark.no_cover)
     items.sort(
         key=lambda item: LAST_ROOMS.index(room_of(item)) if room_of(item) in LAST_ROOMS else -1
     )

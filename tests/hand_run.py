@@ -51,7 +51,7 @@ def plain_run(**settings: object) -> Run:
             "name": "trial",
             "fragments": 2,
             "inner_steps": 2,
-            "merge": {"rule": "mean", "embedding_rule": "mean", "norm_clip": None},
+            "merge": {"rule": "mean", "embedding_rule": "mean", "norm_clip": "none"},
             "outer": {"lr": 1.0, "momentum": 0.0},
             "codecs": {"delta": "fp32"},
             "training": {"checkpoint_steps": 1000},

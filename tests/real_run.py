@@ -1,8 +1,8 @@
 """A whole small run on the production machines, with real blobs and no clock, thread or server.
 
 Its tape is what a live run of three learners would have written; every blob that it names is in
-the store. One learner is refused once, one offer is left out, one is superseded, one learner
-dies and comes back, and one syncer takes over from another.
+the store. One learner is refused once, some offers are left out, one learner comes back in a
+new life, one syncer takes over from another, and one merge is abandoned and made again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from decodiloco.config import Run
 from decodiloco.fragments.layout import Layout, Tensor
 from decodiloco.merge.exact import self_test
-from decodiloco.merge.fragment import Merged, merge_fragment
+from decodiloco.merge.fragment import Abandoned, Merged, merge_fragment
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening, encode_opening
 from decodiloco.store.blobs import BlobStore
@@ -274,7 +274,7 @@ class RealRun:
         def absent(number: int) -> None:
             self.offer(b, number, spoil="missing")
 
-        def superseded(number: int) -> None:
+        def early(number: int) -> None:
             self.offer(a, number)
 
         def reborn(number: int) -> None:
@@ -284,7 +284,11 @@ class RealRun:
         def taken_over(number: int) -> None:
             self.take_over("syncer-2")
 
-        yield from (refused, left_out, superseded, reborn, taken_over, absent)
+        def abandoned(number: int) -> None:
+            self.offer(b, number, spoil="not finite")
+            self.offer(c, number, spoil="missing")
+
+        yield from (refused, left_out, early, reborn, taken_over, absent, abandoned)
 
     def _carry_out(self, hardships: Iterator[Callable[[int], None]]) -> None:
         """What the state owes, without waiting for any clock."""
@@ -322,10 +326,16 @@ class RealRun:
     def _merge(self, ask: MergeFragment) -> None:
         order = merge_order(self.state, ask.round)
         made = merge_fragment(order, self.store, sleep=lambda seconds: None)
-        assert isinstance(made, Merged)
-        for key, parts in made.blobs(order):
-            self.store.put(key, parts)
+        if isinstance(made, Merged):
+            for key, parts in made.blobs(order):
+                self.store.put(key, parts)
         self._put(drafting.from_merge(ask, made, 0.25))
+        if isinstance(made, Abandoned):
+            left_out = [each.position for each in made.left_out]
+            for each in order.contributions:
+                if each.position in left_out:
+                    self.offer(self.pupils[each.learner], ask.round)
+            return
         for pupil in self.pupils.values():
             self._adopt(pupil, order.fragment, order.version)
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from decodiloco.config import Config, parse_config
 from decodiloco.fragments.layout import Layout, Tensor
-from decodiloco.fragments.schedule import fragment_of
 from decodiloco.opening import Opening, encode_opening
 from decodiloco.places import Places
 from decodiloco.store.blobs import open_store
@@ -36,12 +35,13 @@ from streams.events import (
     RunOpened,
 )
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
+from streams.pulse import Beat
 from tests.builders import digest, joined
 
 FRAGMENTS, ELEMENTS, STEPS, TOKENS = 3, 1000, 4, 100
 
 
-def config_of(name: str, **settings: object) -> Config:
+def config_of(name: str, here: dict[str, str] | None = None, **settings: object) -> Config:
     """Quick heartbeats, a quorum of both, an end after six merges."""
     run = {
         "name": name,
@@ -59,7 +59,7 @@ def config_of(name: str, **settings: object) -> Config:
         },
         **settings,
     }
-    return parse_config({"run": run, "here": {"store": f"memory://{name}"}})
+    return parse_config({"run": run, "here": here or {"store": f"memory://{name}"}})
 
 
 def values(*names: object) -> np.ndarray:
@@ -78,6 +78,21 @@ class Story:
 
     async def learners(self) -> None:
         """Says what both learners say, as the tape goes on, until the run is closed."""
+        beats = asyncio.create_task(self.beat())
+        try:
+            await self.talk()
+        finally:
+            beats.cancel()
+
+    async def beat(self) -> None:
+        """Both are alive."""
+        while True:
+            for name in ("a", "b"):
+                await self.places.pulse.beat(Beat("learner", name, {"learner_step": 0}))
+            await asyncio.sleep(self.config.run.times.heartbeat_seconds)
+
+    async def talk(self) -> None:
+        """The words of both, one after another."""
         inbox = self.places.inboxes["home"]
         versions = [0] * FRAGMENTS
         lives: dict[str, int] = {}
@@ -170,39 +185,41 @@ class Story:
         return state
 
 
-async def open_story(name: str, **settings: object) -> Story:
-    """Stores an opening and puts RunOpened on an empty tape in memory."""
-    config = config_of(name, **settings)
-    store = open_store(config.here.store)
+def memory_places(name: str) -> Places:
+    """A run's four places in memory."""
+    store = open_store(f"memory://{name}")
+    return Places(MemoryTape(name), {"home": MemoryInbox(name)}, MemoryPulse(name), store)
+
+
+async def open_story(config: Config, places: Places) -> Story:
+    """Stores an opening and puts RunOpened on an empty tape."""
+    name, store = config.run.name, places.store
     tensors = tuple(
-        Tensor(name=f"t{number}", shape=(ELEMENTS,), dtype="float32", fragment=number,
-               rule="mean" if number == 0 else "radial")
+        Tensor(
+            name=f"t{number}",
+            shape=(ELEMENTS,),
+            dtype="float32",
+            fragment=number,
+            rule="mean" if number == 0 else "radial",
+        )
         for number in range(FRAGMENTS)
-    )  # fmt: skip
+    )
     manifests = []
     for number in range(FRAGMENTS):
         blob = encode_tensors({f"t{number}": values("first", number)}, "fp32")
         store.put(global_key(name, number, 0, blob.manifest), blob.parts)
         manifests.append(blob.manifest)
-    opening = Opening(config.run, Layout(fragments=FRAGMENTS, tensors=tensors), tuple(manifests))
+    layout = Layout(fragments=FRAGMENTS, tensors=tensors)
+    opening = Opening(config.run, layout, tuple(manifests))
     payload, manifest = encode_opening(opening)
     store.put(opening_key(name, manifest), [payload])
-    places = Places(MemoryTape(name), {"home": MemoryInbox(name)}, MemoryPulse(name), store)
     first = RunOpened(
         run=name,
         config_digest=config.run.digest,
-        layout_digest=opening.layout.digest,
+        layout_digest=layout.digest,
         store=store.url,
         opening=manifest,
         rules=RULES,
     )
     await places.tape.append([seal(1, genesis(name), 0, "opener", None, time.time(), first)])
     return Story(config, places, opening)
-
-
-async def until(task: asyncio.Task[None], seconds: float) -> None:
-    """Waits for a task, at most so long."""
-    await asyncio.wait_for(task, seconds)
-
-
-__all__ = ["Story", "fragment_of", "open_story", "until", "values"]

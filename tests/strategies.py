@@ -13,7 +13,7 @@ from streams.envelope import POSITION_MAX, Envelope, Source
 from streams.events import EVENTS, WORDS, Event, Fact
 from streams.manifest import Manifest
 
-names = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,11}", fullmatch=True)
+names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,11}", fullmatch=True)
 counts = st.integers(0, 2**53)
 digests = st.binary(min_size=32, max_size=32)
 manifests = st.builds(

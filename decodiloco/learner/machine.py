@@ -30,6 +30,7 @@ from streams.events import (
 )
 
 NOT_FINITE = "not finite"
+REFUSALS_MAX = 3  # answers of ours that may be refused in one round before we leave it alone
 
 
 def begin(opening: Opening, learner: str) -> State:
@@ -162,7 +163,10 @@ def _refused(state: State, event: DeltaRefused) -> State:
     if event.fragment < len(state.fragments):
         fragment = state.fragments[event.fragment]
         if fragment.answered == event.round:
-            state = changed(state, event.fragment, replace(fragment, answered=0))
+            refusals = fragment.refusals + 1
+            answered = 0 if refusals < REFUSALS_MAX else event.round
+            fragment = replace(fragment, answered=answered, refusals=refusals)
+            state = changed(state, event.fragment, fragment)
     if event.reason.startswith(NOT_FINITE) and event.learner_step > state.healed_step:
         return healing(state)
     return state
@@ -192,7 +196,7 @@ def _complained(state: State, event: MessageRefused) -> State:
 
 def _round_opened(state: State, event: RoundOpened) -> State:
     fragment = replace(
-        state.fragments[event.fragment], round=Round(event.round, event.version, True)
+        state.fragments[event.fragment], round=Round(event.round, event.version, True), refusals=0
     )
     return replace(
         changed(state, event.fragment, fragment),

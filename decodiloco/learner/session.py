@@ -146,7 +146,7 @@ class Session:
             loss=float(loss),
             cursor=packed,
             step_seconds=now_seconds - self._stepped_seconds,
-            since_seconds=now_seconds - self._life.round_heard_seconds,
+            since_seconds=max(0.0, now_seconds - self._life.round_heard_seconds),
         )
         self._stepped_seconds = now_seconds
         self._life.ring()
@@ -161,12 +161,14 @@ class Session:
         """
         if self._ended:
             return
-        if self._core.state.alive:
-            self._core.leave(reason)
-            self._life.ring()
-            with suppress(Failure):
-                self._life.wait(lambda: self._core.state.left, LEAVE_SECONDS_MAX)
-        self._end()
+        try:
+            if self._core.state.alive:
+                self._core.leave(reason)
+                self._life.ring()
+                with suppress(Failure):
+                    self._life.wait(lambda: self._core.state.left, LEAVE_SECONDS_MAX)
+        finally:
+            self._end()
 
     def close(self) -> None:
         """Leaves, if the session has not ended yet."""

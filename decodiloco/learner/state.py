@@ -72,7 +72,8 @@ class Sent:
 class Fragment:
     """One fragment as this learner sees it.
 
-    `answered` is the round that was answered last, `offered_step` the step of the newest copy
+    `answered` is the round that was answered last, `refusals` counts those of the round at hand,
+    `offered_step` the step of the newest copy
     that was offered, `merged_step` and `merged_version` those of our last merged offer.
     `fetching` and `fetched` are versions on their way and at hand, -1 for none.
     """
@@ -83,6 +84,7 @@ class Fragment:
     copy: Copy | None = None
     round: Round | None = None
     answered: int = 0
+    refusals: int = 0
     offered_step: int = -1
     merged_step: int = -1
     merged_version: int = -1

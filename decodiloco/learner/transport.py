@@ -10,12 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
-from decodiloco.errors import Orphaned
+from decodiloco.errors import Orphaned, StoreDenied
 from decodiloco.learner.core import LearnerCore
 from decodiloco.learner.jobs import CheckpointJob, FetchJob, Job, Result
 from decodiloco.learner.network import Changes
 from decodiloco.places import Places
-from streams.errors import Corrupt, Trouble
+from streams.errors import Corrupt, PermissionDenied, Trouble
 from streams.events import Moments, RoundOpened, Word, learner_of
 from streams.pulse import Beat
 from streams.tape import Tape
@@ -26,6 +26,8 @@ RETRY_SECONDS_MIN = 0.25
 RETRY_SECONDS_MAX = 8.0
 CORRUPT_READS_MAX = 3
 CHECKPOINT_TRIES_MAX = 8
+DENIED_TRIES_MAX = 3
+JOIN_FETCH_SECONDS_MAX = 60.0
 READ_BACK = 50
 
 
@@ -84,8 +86,9 @@ class Transport:
         self._waiting.pop("join", None)
 
     async def fetch(self, jobs: list[FetchJob]) -> list[Result | None]:
-        """The results of several fetches, in order; trouble is ridden over for a while."""
-        return list(await asyncio.gather(*(self._tried(job, lambda: True) for job in jobs)))
+        """The results of several fetches, in order; trouble is ridden over for a minute."""
+        tries = [self._tried(job, lambda: True, JOIN_FETCH_SECONDS_MAX) for job in jobs]
+        return list(await asyncio.gather(*tries))
 
     async def _follow(self) -> None:
         learner = self.core.state.learner
@@ -142,6 +145,8 @@ class Transport:
         try:
             await self._inbox.say(word)
             self._waiting.pop("inbox", None)
+        except PermissionDenied:
+            raise
         except Trouble:
             self._waiting["inbox"] = "inbox"
 
@@ -160,12 +165,16 @@ class Transport:
             self.core.done(job, result, time.monotonic() - started_seconds)
         self.changes.ring()
 
-    async def _tried(self, job: Job, is_wanted: Callable[[], bool]) -> Result | None:
+    async def _tried(
+        self, job: Job, is_wanted: Callable[[], bool], patience_seconds: float | None = None
+    ) -> Result | None:
         """A job's result; None once it is given up. Trouble is tried again, slower each time.
 
-        Bytes that are wrong or missing are read again a few times, then raised.
+        Bytes that are wrong or missing are read again a few times, then raised; so is a store
+        that does not allow this, and any trouble once patience is at its end.
         """
         loop = asyncio.get_running_loop()
+        give_up_seconds = None if patience_seconds is None else loop.time() + patience_seconds
         pause_seconds = RETRY_SECONDS_MIN
         tries = 0
         while is_wanted():
@@ -177,8 +186,12 @@ class Transport:
             except Corrupt:
                 if tries >= CORRUPT_READS_MAX:
                     raise
-            except Trouble:
+            except Trouble as error:
                 self._waiting["store"] = "store"
+                if isinstance(error, StoreDenied) and tries >= DENIED_TRIES_MAX:
+                    raise
+                if give_up_seconds is not None and loop.time() > give_up_seconds:
+                    raise
                 if isinstance(job, CheckpointJob) and tries >= CHECKPOINT_TRIES_MAX:
                     return None
             await asyncio.sleep(pause_seconds)

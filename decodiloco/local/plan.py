@@ -14,7 +14,7 @@ from decodiloco.errors import ConfigInvalid
 from streams.events import HardshipInjected
 
 LEARNERS_MAX = 200
-_KILL = re.compile(r"([a-z0-9][a-z0-9_-]{0,47})@([0-9]{1,9})")
+_KILL = re.compile(r"([a-z0-9][a-z0-9-]{0,47})@([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)

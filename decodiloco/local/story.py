@@ -183,6 +183,12 @@ class Story:
         return sum(self.lanes[id_].tokens_trained for id_ in sorted(self.lanes))
 
     @property
+    def tokens_per_second(self) -> float:
+        """What the living learners do together, as far as they were heard."""
+        living = [self.lanes[id_] for id_ in self.living]
+        return sum(lane.tokens_per_second for lane in living if lane.heard_seconds is not None)
+
+    @property
     def living(self) -> tuple[str, ...]:
         """Learners that have joined and not gone, by id."""
         return tuple(id_ for id_ in sorted(self.lanes) if self.lanes[id_].state == "training")

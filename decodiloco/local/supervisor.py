@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -154,7 +155,8 @@ class Failed(Trouble):
 def end_leftovers(folder: Path) -> list[str]:
     """Ends what an earlier start in this folder left running when it was killed; their names.
 
-    A process is ours only if its pid and its time of creation are those in the register.
+    A process is ours only if its pid and its time of creation are those in the register. They
+    end in the order of a normal stop: who still has something to say, before who hears it.
     """
     register = folder / "processes.json"
     if not register.exists():
@@ -163,17 +165,28 @@ def end_leftovers(folder: Path) -> list[str]:
     for name, pid, created_seconds in json.loads(register.read_text(encoding="utf-8")):
         try:
             process = psutil.Process(pid)
-            if process.create_time() == created_seconds and process.is_running():
-                process.terminate()
+            if process.create_time() == created_seconds:
                 left[name] = process
         except psutil.NoSuchProcess:
             continue
-    _, alive = psutil.wait_procs(list(left.values()), timeout=TERM_SECONDS)
-    for process in alive:
-        process.kill()
-    psutil.wait_procs(alive, timeout=KILL_SECONDS)
+    hearers = ("syncer", "recorder", "nats-server")
+    speakers = [left[name] for name in left if not name.startswith(hearers)]
+    _end(speakers)
+    for hearer in hearers:
+        _end([left[name] for name in left if name.startswith(hearer)])
     register.unlink()
     return sorted(left)
+
+
+def _end(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(processes, timeout=TERM_SECONDS)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=KILL_SECONDS)
 
 
 async def _all_ended(processes: Sequence[asyncio.subprocess.Process], limit: float) -> bool:

@@ -28,7 +28,7 @@ def headline(story: Story, end_steps: int | None) -> str:
     of = f" of {end_steps}" if end_steps else ""
     of = " (closing)" if story.closing else of
     of = " (closed)" if story.closed else of
-    rate = sum(story.lanes[id_].tokens_per_second for id_ in story.living)
+    rate = story.tokens_per_second
     losses = [report.loss for report in story.evaluations]
     loss = f" | validation loss {losses[0]:.3f} -> {losses[-1]:.3f}" if losses else ""
     return f"step {story.step}{of} | {story.tokens:,} tokens, {rate:,.0f} a second{loss}"

@@ -11,13 +11,12 @@ from typing import Any
 from blake3 import blake3
 
 from decodiloco.errors import BlobCorrupt
-from decodiloco.merge.rules import Plan
+from decodiloco.merge.rules import HISTORY_VERSIONS, Plan
 from streams.codec import pack, unpack
 from streams.errors import Unreadable
 from streams.manifest import Manifest
 
 SCHEMA = 1
-HISTORY_VERSIONS = 8
 REPORT_BYTES_MAX = 64 * 1024 * 1024
 
 

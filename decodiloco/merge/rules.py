@@ -29,6 +29,7 @@ Rule = Literal["radial", "mean"]
 
 NORM_MAX = 2.0**64  # a longer delta is left out: sums of shorter ones stay finite in float32
 NORM_MIN = 2.0**-100  # a shorter one counts as zero: w / norm would leave float32
+HISTORY_VERSIONS = 8
 VOICES_MIN = 3  # with fewer contributions a round's own median says nothing about an outlier
 
 
@@ -75,7 +76,8 @@ def merge_tensor(
 class Clipping:
     """What norms are clipped by: so many medians of this round and of the tensor's history.
 
-    `history` holds the tensor's median norm in each of its last versions, oldest first.
+    `history` holds the tensor's median norm in each of its last versions, oldest first. It
+    counts once it is full: norms grow tenfold while a run warms up, and that is no fault.
     """
 
     norm_clip: float | None
@@ -175,7 +177,8 @@ def median(norms: Sequence[float]) -> float:
 
 
 def _limit(norms: Sequence[float], clipping: Clipping) -> float | None:
-    voices = (*norms, *clipping.history) if len(norms) >= VOICES_MIN else clipping.history
+    history = clipping.history if len(clipping.history) == HISTORY_VERSIONS else ()
+    voices = (*norms, *history) if len(norms) >= VOICES_MIN else history
     middle = median(voices)
     if clipping.norm_clip is None or middle == 0.0:
         return None

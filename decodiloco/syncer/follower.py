@@ -32,6 +32,7 @@ class Follower:
         self.state = state
         self._places = places
         self._folded_at: dict[int, float] = {}
+        self._last_seconds = asyncio.get_running_loop().time()
         self._bell = asyncio.Condition()
 
     async def follow(self) -> None:
@@ -40,7 +41,7 @@ class Follower:
         async for envelope in self._places.tape.follow(self.state.position):
             self.state = fold_checked(self.state, envelope)
             async with self._bell:
-                self._folded_at[envelope.position] = loop.time()
+                self._last_seconds = self._folded_at[envelope.position] = loop.time()
                 self._forget()
                 self._bell.notify_all()
 
@@ -65,6 +66,10 @@ class Follower:
     def folded_at(self, position: int, otherwise: float) -> float:
         """The moment (event loop's clock) a position was folded; `otherwise` if not seen here."""
         return self._folded_at.get(position, otherwise)
+
+    def quiet_seconds(self) -> float:
+        """For how long no record has come."""
+        return asyncio.get_running_loop().time() - self._last_seconds
 
     def _forget(self) -> None:
         if len(self._folded_at) > 20_000:

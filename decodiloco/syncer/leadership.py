@@ -13,7 +13,8 @@ from decodiloco.config import Times
 from decodiloco.syncer.state import State
 from streams.pulse import Beat, Pulse
 
-BACKOFF_DOUBLINGS_MAX = 4
+BACKOFF_DOUBLINGS_MAX = 3
+CALM_TAKEOVERS = 15  # after so long without a failure we are as patient as at first
 
 
 class Heartbeats:
@@ -77,25 +78,27 @@ class Heartbeats:
 
 
 class Patience:
-    """How long to listen before a takeover: longer after each that was lost or needless."""
+    """How long to listen before a takeover: longer for a while after one that was for nothing."""
 
-    def __init__(self, times: Times) -> None:
+    def __init__(self, times: Times, clock: Callable[[], float]) -> None:
         self._times = times
+        self._clock = clock
         self._failures = 0
+        self._failed_at = clock()
 
     def seconds(self, state: State) -> float:
         """0 on a tape that no syncer has written yet."""
         if state.fence == 0:
             return 0.0
-        return self._times.takeover_seconds * 2 ** min(self._failures, BACKOFF_DOUBLINGS_MAX)
+        calm_seconds = CALM_TAKEOVERS * self._times.takeover_seconds
+        if self._clock() - self._failed_at > calm_seconds:
+            self._failures = 0
+        return self._times.takeover_seconds * float(1 << self._failures)
 
     def failed(self) -> None:
         """A takeover was lost, or we had to stand down."""
-        self._failures += 1
-
-    def succeeded(self) -> None:
-        """We have led for a while."""
-        self._failures = 0
+        self._failures = min(self._failures + 1, BACKOFF_DOUBLINGS_MAX)
+        self._failed_at = self._clock()
 
 
 async def beat_on(pulse: Pulse, beat: Callable[[], Beat], every_seconds: float) -> None:

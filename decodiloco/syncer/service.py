@@ -37,8 +37,9 @@ class Syncer:
         self._places = places
         self._follower = follower
         times = config.run.times
-        self._hearts = Heartbeats(name, times, asyncio.get_running_loop().time)
-        self._patience = Patience(times)
+        clock = asyncio.get_running_loop().time
+        self._hearts = Heartbeats(name, times, clock)
+        self._patience = Patience(times, clock)
         self._reign: Reign | None = None
         self._self_test = self_test()
 
@@ -89,18 +90,23 @@ class Syncer:
         return not self._hearts.anyone("evaluator", self._config.run.times.takeover_seconds)
 
     def _may_take_over(self) -> bool:
+        """Whether the leader is silent: neither a heartbeat nor a fact for long enough."""
         state = self._follower.state
         if state.position == 0:
             return False
         wanted = self._patience.seconds(state)
-        return wanted == 0.0 or self._hearts.leader_silent_seconds(state) >= wanted
+        silent = min(self._hearts.leader_silent_seconds(state), self._follower.quiet_seconds())
+        return wanted == 0.0 or silent >= wanted
 
     async def _take_over(self) -> int | None:
         """The fence won, or None when somebody else wrote first."""
-        last = await self._places.tape.last()
-        await self._follower.reached(last)
+        before = self._follower.state.fence
+        await self._follower.reached(await self._places.tape.last())
         state = self._follower.state
-        fence = state.fence + 1
+        if state.fence != before:
+            log("syncer").info("another syncer leads already", fence=state.fence)
+            return None
+        fence = before + 1
         event = SyncerTookOver(
             syncer=self.name,
             fence=fence,
@@ -112,6 +118,7 @@ class Syncer:
         outcome = await append_surely(self._places.tape, batch)
         if not isinstance(outcome, Stored):
             log("syncer").info("another syncer was faster", fence=fence, why=outcome.why)
+            await self._follower.reached(batch[0].position)
             return None
         await self._follower.reached(outcome.last)
         if self._follower.state.fence != fence:

@@ -39,7 +39,7 @@ def merge_order(
         settings=MergeSettings(
             lr=config.outer.lr,
             mu=config.outer.momentum,
-            norm_clip=config.merge.norm_clip,
+            norm_clip=None if config.merge.norm_clip == "none" else config.merge.norm_clip,
             delta_codec=config.codecs.delta,
             fragment_codec=config.codecs.fragment,
             fetch_seconds_max=config.times.fetch_seconds_max,

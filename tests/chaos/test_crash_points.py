@@ -27,7 +27,7 @@ from streams.events import (
 )
 from streams.inbox import Inbox, Letter
 from streams.tape import Outcome, Tape, Unknown
-from tests.scripted import Story, open_story
+from tests.scripted import Story, config_of, memory_places, open_story
 
 
 class Killed(Exception):
@@ -181,7 +181,7 @@ class Told:
 
 async def tell(name: str, trap: Trap) -> Told:
     """Serves the story to its end; whoever dies is followed by another syncer."""
-    story = await open_story(name)
+    story = await open_story(config_of(name), memory_places(name))
     talk = asyncio.create_task(story.learners())
     served = False
     for life in range(4):
@@ -276,7 +276,7 @@ class TwoTraps(Trap):
 
 def test_answers_may_be_lost_without_a_death(undisturbed: Told) -> None:
     async def tell_deaf() -> Told:
-        story = await open_story("deaf")
+        story = await open_story(config_of("deaf"), memory_places("deaf"))
         talk = asyncio.create_task(story.learners())
         places = trapped(story, Trap("never"))
         deaf = TrappedTape(story.places.tape, Trap("never"), loses=lambda batch: True)

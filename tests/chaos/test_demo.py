@@ -6,9 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ import pytest
 LIMIT_SECONDS = 120.0
 DEMO = ("-m", "decodiloco.cli", "demo", "--json", "--learners", "2")
 KILLED = ("--steps", "80", "--kill", "learner@4", "--kill", "syncer@40")
-CALM = ("--steps", "40", "--kill", "none")
+CALM = ("--steps", "30", "--kill", "none")
 LAST_PASS = 6  # one more merge of each fragment while the run is closing
 
 pytestmark = pytest.mark.timeout(280)
@@ -47,13 +44,6 @@ def told_by(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def summary_of(out: str) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     return summary
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        threading.Event().wait(0.05)
 
 
 def replay(*arguments: str) -> int:
@@ -90,8 +80,8 @@ def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) ->
 def test_a_demo_that_is_stopped_leaves_nothing_running_and_is_continued(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     first = demo(folder, *CALM)
-    log = folder / "logs" / "learner-a.log"
-    until(lambda: log.exists() and folder.joinpath("run.tape").exists())
+    assert first.stderr is not None
+    assert any("validation loss" in line for line in first.stderr)  # it trains by then
     running = pids_in(folder)
     first.send_signal(signal.SIGTERM)
     code, out, err = told_by(first)
@@ -104,7 +94,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_running_and_is_continued(tmp_path
     assert "continuing run" in err
     summary = summary_of(out)
     assert (summary["merges"], summary["kills"], summary["digests_equal"]) == (
-        40 + LAST_PASS,
+        30 + LAST_PASS,
         0,
         True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,7 +194,26 @@ def test_a_closed_connection_says_so_and_lets_its_followers_go(nats_server: Nats
     asyncio.run(story())
 
 
-def test_a_right_that_was_not_given_is_named_at_once(tmp_path: Any) -> None:
+def test_a_connection_may_be_closed_while_its_server_is_away(tmp_path: Path) -> None:
+    async def story(server: NatsServer) -> None:
+        run = new_run()
+        async with opened_run(server.url, run) as connection:
+            waiting = asyncio.create_task(anext(connection.tape(run).follow(0)))
+            link = await connection.wire.link()
+            server.stop()
+            await link.ended.wait()
+            await connection.close()
+            with pytest.raises(Trouble, match="was closed"):
+                await waiting
+
+    server = NatsServer.start(tmp_path)
+    try:
+        asyncio.run(story(server))
+    finally:
+        server.stop()
+
+
+def test_a_right_that_was_not_given_is_named_at_once(tmp_path: Path) -> None:
     limits = {
         "publish": {"deny": ["tape.>", "$JS.API.CONSUMER.>"]},
         "subscribe": {"allow": ["_INBOX.>"]},

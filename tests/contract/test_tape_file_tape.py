@@ -22,7 +22,7 @@ import replay
 from decodiloco.store.blobs import open_store
 from replay.errors import PlaceUnknown
 from replay.place import find_place
-from replay.record import record, record_following
+from replay.record import Voice, record, record_following
 from replay.tape_file import read_tape_file
 from replay.verify import verify_place
 from streams.envelope import Envelope
@@ -98,9 +98,9 @@ def test_a_recorded_tape_is_the_tape(ground: Ground, tmp_path: Path) -> None:
     async def story(there: Record) -> None:
         tape = tape_of(one_of_each(), there.run)
         await there.tape.append(tape[:5])
-        await record(there.tape, tmp_path / "run.tape", silent)
+        await record(there.tape, tmp_path / "run.tape", Voice(silent))
         await there.tape.append(tape[5:])
-        recorded = await record(there.tape, tmp_path / "run.tape", silent)
+        recorded = await record(there.tape, tmp_path / "run.tape", Voice(silent))
         assert (recorded.events, recorded.added) == (len(tape), len(tape) - 5)
         assert tuple(read_tape_file(tmp_path / "run.tape")) == tape
 
@@ -112,7 +112,7 @@ def test_a_long_tape_is_recorded_while_it_grows(ground: Ground, tmp_path: Path) 
         events = [opened(there.run), *(round_opened(number) for number in range(1, 700))]
         tape, stop = tape_of(events, there.run), asyncio.Event()
         follower = asyncio.create_task(
-            record_following(there.tape, tmp_path / "run.tape", stop, silent)
+            record_following(there.tape, tmp_path / "run.tape", stop, Voice(silent))
         )
         for start in range(0, len(tape), BATCH_MAX):
             await there.tape.append(tape[start : start + BATCH_MAX])

@@ -21,7 +21,7 @@ from streams.manifest import Manifest
 
 MANIFEST = Manifest(bytes=5, digest=bytes(range(32)), codec="fp32")
 MARK = "0001020304050607"
-ids = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,47}", fullmatch=True)
+ids = st.from_regex(r"[a-z0-9][a-z0-9-]{0,47}", fullmatch=True)
 numbers = st.integers(0, 2**53)
 
 

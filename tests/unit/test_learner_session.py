@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 
 import pytest
@@ -11,77 +9,16 @@ import torch
 from torch import nn
 
 import decodiloco
-from decodiloco.config import Config, parse_config
 from decodiloco.errors import ConfigDiffers, LayoutDiffers, LifeEnded, Orphaned
 from decodiloco.fragments.of_model import trained
-from decodiloco.learner.network import NetworkThread
-from decodiloco.learner.session import Session, join
+from decodiloco.learner.session import join
 from decodiloco.places import Places
 from decodiloco.store.memory import memory_store
-from decodiloco.syncer.service import run_syncer
-from streams.envelope import Envelope
 from streams.errors import AskedWrongly, StreamExists
 from streams.events import CheckpointStored, LearnerJoined, LearnerLeft, RunClosed
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
-from tests.hand_run import small_model, train_plainly
-
-_runs = count(1)
-
-
-def config_of(end_steps: int | None = None, **settings: object) -> Config:
-    times = {"takeover_seconds": 0.2, "heartbeat_seconds": 0.05, "lost_seconds": 2.0}
-    run = {
-        "name": f"trial{next(_runs)}",
-        "fragments": 2,
-        "inner_steps": 2,
-        "times": times,
-        "window": {"step_seconds": 0.01, "upload_seconds": 0.01},
-        "end": {"steps": end_steps} if end_steps else {},
-        **settings,
-    }
-    return parse_config({"run": run, "here": {"store": "memory://unused"}})
-
-
-class Cluster:
-    """A run in memory, opened with a model, and at will its syncer."""
-
-    def __init__(self, config: Config, model: nn.Module) -> None:
-        self.config = config
-        run = config.run.name
-        self.tape = MemoryTape(run)
-        self.places = Places(
-            self.tape, {"home": MemoryInbox(run)}, MemoryPulse(run), memory_store(run)
-        )
-        decodiloco.open_run(config, model, self.places)
-
-    def join(self, learner: str, model: nn.Module) -> tuple[Session, torch.optim.Optimizer]:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        return join(self.config, learner, model, optimizer, self.places), optimizer
-
-    @contextmanager
-    def syncer(self) -> Iterator[None]:
-        network = NetworkThread("syncer")
-        running = network.start(run_syncer(self.config, "s", self.places))
-        try:
-            yield
-        finally:
-            running.cancel()
-            network.stop()
-
-    def records(self) -> list[Envelope]:
-        network = NetworkThread("reader")
-        try:
-            return network.call(self.tape.read(0, 100_000))
-        finally:
-            network.stop()
-
-    def facts(self, kind: type) -> list[object]:
-        return [record.event for record in self.records() if isinstance(record.event, kind)]
-
-
-def step(session: Session, model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
-    loss = train_plainly(model, optimizer, seed)
-    session.step(tokens=8, loss=loss, cursor={"at": seed})
+from tests.hand_run import small_model
+from tests.learner_cluster import Cluster, config_of, step
 
 
 def test_a_session_trains_to_the_end_and_holds_the_run_s_model() -> None:
@@ -146,9 +83,8 @@ def test_a_failure_in_the_loop_is_told_as_the_reason() -> None:
     model = small_model()
     cluster = Cluster(config_of(), model)
     with cluster.syncer():
-        with pytest.raises(ZeroDivisionError):
-            with cluster.join("a", model)[0]:
-                raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError), cluster.join("a", model)[0]:
+            raise ZeroDivisionError
         left = cluster.facts(LearnerLeft)
     assert [word.reason for word in left if isinstance(word, LearnerLeft)] == ["failed"]
 
@@ -239,9 +175,7 @@ def test_two_learners_end_on_the_same_model() -> None:
     cluster = Cluster(config_of(end_steps=8), first)
     with cluster.syncer():
         pairs = [(first, *cluster.join("a", first)), (second, *cluster.join("b", second))]
-        seed = 0
-        for model, session, optimizer in pairs * 100_000:
-            seed += 1
+        for seed, (model, session, optimizer) in enumerate(pairs * 100_000):
             if not session.finished:
                 step(session, model, optimizer, seed)
             if all(session.finished for _, session, _ in pairs):

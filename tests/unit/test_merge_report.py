@@ -53,7 +53,7 @@ def test_the_history_is_found_by_name() -> None:
 
 
 def test_the_history_keeps_the_last_eight_medians() -> None:
-    plan = plan_merge("mean", [Fraction(1)], [81.0], Clipping(None))
+    plan = plan_merge("mean", [Fraction(1)] * 3, [1.0, 81.0, 10.0**6], Clipping(2.0))
     assert next_history((), plan) == (9.0,)
     assert next_history(tuple(map(float, range(8))), plan) == (1, 2, 3, 4, 5, 6, 7, 9)
 

@@ -104,8 +104,11 @@ def test_an_outlier_is_clipped_to_so_many_medians(rule: str) -> None:
 
 
 def test_two_deltas_alone_are_never_clipped() -> None:
-    merged = merge_tensor([vector(1), vector(1000)], [1, 1], "mean", norm_clip=2.0)
+    merged = merge_tensor([vector(1), vector(1000)], [1, 1], "mean", norm_clip=1.0)
     assert merged == pytest.approx([500.5])
+
+
+FULL = (4.0, 6.0) * 4  # medians of eight versions
 
 
 def planned(norms: list[float], clipping: Clipping) -> Plan:
@@ -113,13 +116,18 @@ def planned(norms: list[float], clipping: Clipping) -> Plan:
 
 
 def test_under_three_contributions_only_the_history_counts() -> None:
-    plan = planned([1.0, 1000.0], Clipping(2.0, (4.0, 6.0)))
-    assert (plan.limit, plan.clips) == (10.0, (1.0, 0.01))
+    plan = planned([500.0, 1000.0], Clipping(2.0, FULL))
+    assert (plan.limit, plan.clips) == (10.0, (0.02, 0.01))
 
 
 def test_from_three_on_round_and_history_count_together() -> None:
-    plan = planned([1.0, 2.0, 1000.0], Clipping(2.0, (4.0, 6.0)))
+    plan = planned([1.0, 2.0, 1000.0], Clipping(2.0, FULL))
     assert plan.limit == 8.0
+
+
+def test_a_history_that_is_not_full_yet_does_not_count() -> None:
+    assert planned([1000.0], Clipping(2.0, FULL[:7])).limit is None
+    assert planned([1.0, 2.0, 1000.0], Clipping(2.0, FULL[:7])).limit == 4.0
 
 
 def test_neither_history_nor_clip_is_no_limit() -> None:
@@ -128,14 +136,14 @@ def test_neither_history_nor_clip_is_no_limit() -> None:
 
 
 def test_a_tensor_that_never_moved_sets_no_limit() -> None:
-    assert planned([5.0, 0.0, 0.0], Clipping(2.0, (0.0, 0.0))).limit == 10.0
-    assert planned([5.0], Clipping(2.0, (0.0, 0.0))).limit is None
+    assert planned([5.0, 0.0, 0.0], Clipping(2.0, (0.0,) * 8)).limit == 10.0
+    assert planned([5.0], Clipping(2.0, (0.0,) * 8)).limit is None
 
 
 def test_the_median_of_a_merge_is_of_norms_as_they_went_in() -> None:
     plan = planned([3.0, 5.0, 1000.0], Clipping(2.0))
     assert plan.median == 5.0
-    assert planned([1000.0], Clipping(2.0, (1.0,))).median == 2.0
+    assert planned([1000.0], Clipping(2.0, (1.0,) * 8)).median == 2.0
 
 
 def test_a_median_is_the_middle_or_the_mean_of_the_middle_two() -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from replay.clocks import Clock, Clocks
-from replay.show import Teller, Wanted, heading, is_alarming, plain
+from replay.show import Teller, Wanted, Widths, heading, is_alarming, plain, widths_within
 from replay.show_words import cells_of, told_bytes, told_count
 from replay.tape_file import Header
 from replay.tape_writer import open_writer
 from streams.events import Event
 from tests.builders import (
     RUN,
+    abandoned,
     joined,
     left_out,
     lost,
@@ -47,7 +48,7 @@ EVENTS = (
 
 def told(events: Iterable[Event], **wanted: object) -> list[str]:
     lines = Teller(Wanted(**wanted)).lines(tape_of(events))  # type: ignore[arg-type]
-    return [plain(line, ("a", "b")) for line in lines]
+    return [plain(line, ("a", "b"), Widths()) for line in lines]
 
 
 def test_a_line_stands_for_each_fact_and_a_column_for_each_learner() -> None:
@@ -58,7 +59,7 @@ def test_a_line_stands_for_each_fact_and_a_column_for_each_learner() -> None:
         *("1", "00:00:01", "0", "run", "trial", "opened,"),
         *("blobs", "in", "memory://trial"),
     ]
-    at = heading(("a", "b"), clocks=False).index
+    at = heading(("a", "b"), clocks=False, widths=Widths()).index
     assert lines[5][at("a  ") :].startswith("r1 f2 on v0: 4 steps 6.1k tok loss 4.25")
     assert lines[6].index("r1 f2 on v0") > at("a  ") + 20
 
@@ -84,6 +85,26 @@ def test_a_merge_says_in_each_learners_column_what_became_of_its_offer() -> None
 )
 def test_filters_keep_what_concerns_them(wanted: dict[str, object], positions: list[int]) -> None:
     assert [int(line.split()[0]) for line in told(EVENTS, **wanted)] == positions
+
+
+@pytest.mark.parametrize("columns", [80, 120, 240])
+def test_on_a_terminal_every_column_is_seen_and_texts_are_cut(columns: int) -> None:
+    names = ("a", "b", "c")
+    widths = widths_within(columns, len(names))
+
+    lines = [plain(line, names, widths) for line in Teller(Wanted()).lines(tape_of(EVENTS))]
+
+    assert all(len(line) <= columns for line in lines)
+    assert any("…" in line for line in lines) == (columns < 240)
+
+
+def test_an_abandoned_merge_belongs_to_its_rounds_fragment() -> None:
+    events = (*EVENTS[:7], abandoned(1, left_out=(left_out(6), left_out(7))))
+
+    (line,) = told(events, fragment=2, first=8)
+
+    assert "abandoned r1" in line
+    assert line.count("left out: the blob is missing") == 2
 
 
 def test_clocks_stand_at_the_end_of_each_line() -> None:

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+import torch
+from safetensors.numpy import load_file, save_file
 
 import replay
+from decodiloco.config import Model
+from decodiloco.fragments.of_model import trained
 from decodiloco.store.blobs import open_store
 from decodiloco.store.keys import global_key, outer_key
 from decodiloco.store.tensors import read_tensors
+from decodiloco.training import gpt
 from replay.errors import NotReached
 from replay.state import state_at
 from streams.events import FragmentMerged, RunClosed
@@ -118,3 +122,19 @@ def test_a_moment_that_the_tape_does_not_hold_is_told(
 ) -> None:
     with pytest.raises(NotReached, match=told):
         state_at(tape_of(run), **asked)  # type: ignore[arg-type]
+
+
+def test_the_names_of_a_layout_are_all_that_the_built_in_model_needs(tmp_path: Path) -> None:
+    model = gpt.build(Model(layers=1, width=8, heads=1, context=8))
+    path = tmp_path / "model.safetensors"
+    arrays = {name: tensor.detach().numpy() for name, tensor in trained(model).tensors.items()}
+
+    save_file({name: array + 1 for name, array in arrays.items()}, path)
+    model.load_state_dict(
+        {name: torch.from_numpy(array) for name, array in load_file(path).items()}
+    )
+
+    assert all(
+        np.array_equal(tensor.detach().numpy(), load_file(path)[name])
+        for name, tensor in trained(model).tensors.items()
+    )

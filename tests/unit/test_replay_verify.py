@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from decodiloco.merge.exact import self_test
 from decodiloco.store.blobs import open_store
 from decodiloco.store.keys import global_key, key_of_checkpoint, key_of_offer
-from replay.errors import RulesUnknown
+from decodiloco.syncer.machine import begin, fold
+from replay.errors import Differs, RulesUnknown
+from replay.facts_check import FactsCheck
 from replay.place import find_place
 from replay.tape_file import Header
 from replay.tape_writer import open_writer
@@ -31,6 +35,7 @@ from streams.events import (
     SyncerTookOver,
     WindowClosed,
 )
+from tests.builders import left, left_out
 from tests.real_run import RealRun
 
 
@@ -233,7 +238,7 @@ FORGERIES: list[tuple[str, Callable[[RealRun], Callable[[Envelope], Event]], str
             FragmentMerged,
             parameters=first(run, FragmentMerged, 1).event.parameters,  # type: ignore[union-attr]
         ),
-        "made again, the parameters have digest",
+        "made again, the digest of the parameters is",
     ),
     (
         "a contribution left out of the merge",
@@ -256,6 +261,33 @@ FORGERIES: list[tuple[str, Callable[[RealRun], Callable[[Envelope], Event]], str
         "a known answer",
         lambda run: with_fields(SyncerTookOver, self_test=bytes(32)),
         "arithmetic",
+    ),
+    (
+        "a contribution too few",
+        lambda run: with_fields(
+            FragmentMerged, contributions=(8,), left_out=(left_out(9), left_out(10))
+        ),
+        "1 contributions; the quorum is 2",
+    ),
+    (
+        "a merge's round",
+        lambda run: with_fields(FragmentMerged, round=2),
+        "round 2 was not closed for this merge",
+    ),
+    (
+        "a window with what is no offer",
+        lambda run: with_fields(WindowClosed, offers=(3, 9, 10)),
+        "holds what is no offer",
+    ),
+    ("a snapshot of nothing", lambda run: with_fields(SnapshotStored, position=0), "position 0"),
+    (
+        "a farewell before the end",
+        lambda run: (
+            lambda envelope: (
+                left("a", incarnation=3, said=1) if envelope.position == 7 else envelope.event
+            )
+        ),
+        "finished a run that is not closed",
     ),
     ("a snapshot's position", lambda run: with_fields(SnapshotStored, position=23), "not in"),
     ("the closing digest", lambda run: with_fields(RunClosed, digest=bytes(32)), "closed model"),
@@ -284,6 +316,22 @@ def test_a_tape_forged_and_chained_anew_is_found_out(
     assert proof.first_difference is not None, what
     assert told in proof.first_difference.what
     assert proof.first_difference.position is not None
+
+
+def test_accounts_that_do_not_add_up_are_found_out(sound: RealRun) -> None:
+    facts, state = FactsCheck(self_test()), begin(sound.opening)
+    for envelope in sound.tape:
+        facts.tell(state, envelope)
+        state = fold(state, envelope)
+    learner = state.learners["b"]
+
+    assert len(facts.fates(state)) == 9
+    for changed, told in (
+        (replace(learner, tokens_trained=learner.tokens_trained - 2000), "do not add up"),
+        (replace(learner, accounts=learner.accounts[::-1]), "accounted as merged"),
+    ):
+        with pytest.raises(Differs, match=told):
+            facts.fates(replace(state, learners={**state.learners, "b": changed}))
 
 
 def test_rules_that_this_build_does_not_know_are_named(sound: RealRun, tmp_path: Path) -> None:
