@@ -17,8 +17,8 @@ from blake3 import blake3
 import decodiloco
 from decodiloco.config import Config
 from decodiloco.errors import Disagreement
-from decodiloco.store.blobs import open_store
 from decodiloco.store.codecs import ELEMENT_BYTES
+from decodiloco.store.open_store import open_store
 from streams.codec import seal
 from streams.envelope import Envelope, genesis
 from streams.errors import PermissionDenied, StreamMissing, Trouble

@@ -18,8 +18,9 @@ from decodiloco.learner.copies import copied
 from decodiloco.learner.joining import as_config
 from decodiloco.opening import Opening, encode_opening
 from decodiloco.places import Places
-from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, opening_key
+from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import encode_tensors
 from streams.codec import seal
 from streams.envelope import genesis

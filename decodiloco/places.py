@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from decodiloco.config import Config
-from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.open_store import open_store
 from streams.inbox import Inbox
 from streams.pulse import Pulse
 from streams.tape import Tape

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from decodiloco.config import load_config
 from decodiloco.opening import Opening, decode_opening
-from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import opening_key
+from decodiloco.store.open_store import open_store
 from decodiloco.store.small import read_small
 from streams.errors import AskedWrongly, ServerUnreachable, StreamMissing
 from streams.events import RunOpened

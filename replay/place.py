@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from decodiloco.config import load_config
-from decodiloco.store.blobs import BlobStore, hide_credentials, open_store
+from decodiloco.store.blobs import BlobStore, hide_credentials
+from decodiloco.store.open_store import open_store
 from replay.errors import PlaceSilent, PlaceUnknown
 from replay.tape_file import MAGIC, Scan, read_header, read_tape_file
 from streams.envelope import Envelope

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from decodiloco.merge.exact import self_test
+from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.syncer.state import State

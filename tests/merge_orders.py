@@ -21,8 +21,9 @@ from decodiloco.merge.fragment import (
     MergeOrder,
     MergeSettings,
 )
-from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import delta_key, global_key
+from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import Encoded, encode_tensors
 
 Arrays = dict[str, npt.NDArray[np.float32]]

@@ -15,9 +15,9 @@ import numpy as np
 
 from decodiloco.config import Run
 from decodiloco.fragments.layout import Layout, Tensor
-from decodiloco.merge.exact import self_test
 from decodiloco.merge.fragment import Abandoned, Merged, merge_fragment
 from decodiloco.merge.model_digest import model_digest
+from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening, encode_opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key, opening_key, snapshot_key

@@ -17,8 +17,8 @@ from decodiloco.config import Config, parse_config
 from decodiloco.fragments.layout import Layout, Tensor
 from decodiloco.opening import Opening, encode_opening
 from decodiloco.places import Places
-from decodiloco.store.blobs import open_store
 from decodiloco.store.keys import delta_key, global_key, opening_key
+from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import encode_tensors
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.state import RULES, State

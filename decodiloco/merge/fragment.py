@@ -20,7 +20,7 @@ import numpy as np
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.fragments.layout import Tensor
 from decodiloco.merge import gates
-from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, self_test, shares, tree_sum
+from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, shares, tree_sum
 from decodiloco.merge.fetch import PatientStore
 from decodiloco.merge.outer import outer_chunk
 from decodiloco.merge.report import (
@@ -32,6 +32,7 @@ from decodiloco.merge.report import (
     next_history,
 )
 from decodiloco.merge.rules import Clipping, add_up, finish, plan_merge, token_weight
+from decodiloco.merge.self_test import self_test
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, outer_key, report_key
 from decodiloco.store.small import read_small

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-from decodiloco.errors import BlobCorrupt, ConfigInvalid
+from decodiloco.errors import BlobCorrupt
 from streams.errors import BadName
 
 KEY_BYTES_MAX = 512
@@ -45,35 +44,6 @@ class BlobStore(Protocol):
 
     def close(self) -> None:
         """Lets go of connections. What was put stays."""
-
-
-def open_store(url: str, endpoint: str | None = None) -> BlobStore:
-    """The store at `memory://name`, `file:///folder` or `s3://bucket/prefix`.
-
-    `endpoint` is the address of an S3 server that is not AWS. Raises ConfigInvalid for any other
-    address: an unknown place never falls back to a default one.
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in ("memory", "file", "s3"):
-        raise ConfigInvalid(
-            f"store {hide_credentials(url)!r}: use memory://name, file:///folder "
-            "or s3://bucket/prefix"
-        )
-    if endpoint is not None and scheme != "s3":
-        raise ConfigInvalid(f"store {url!r} has no endpoint; remove store_endpoint or use s3://")
-    if scheme == "memory":
-        from decodiloco.store.memory import memory_store
-
-        return memory_store(rest)
-    if scheme == "file":
-        from decodiloco.store.local import LocalStore
-
-        if not rest.startswith("/"):
-            raise ConfigInvalid(f"store {url!r}: a folder needs its full path, file:///folder")
-        return LocalStore(Path(unquote(rest)))
-    from decodiloco.store.s3 import S3Store
-
-    return S3Store(url, endpoint)
 
 
 def checked_key(key: str) -> str:

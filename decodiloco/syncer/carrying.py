@@ -14,9 +14,9 @@ from time import monotonic
 import numpy as np
 
 from decodiloco.errors import StoreUnreachable
-from decodiloco.merge.exact import self_test
 from decodiloco.merge.fragment import Merged, merge_fragment
 from decodiloco.merge.model_digest import model_digest
+from decodiloco.merge.self_test import self_test
 from decodiloco.places import Places
 from decodiloco.store.keys import global_key, snapshot_key
 from decodiloco.store.small import put_small

@@ -14,7 +14,7 @@ import numpy as np
 
 from decodiloco.config import Config
 from decodiloco.errors import ConfigDiffers
-from decodiloco.merge.exact import self_test
+from decodiloco.merge.self_test import self_test
 from decodiloco.places import Places, open_places
 from decodiloco.syncer.compose import Draft, Pen, compose
 from decodiloco.syncer.follower import Follower, catch_up

@@ -12,7 +12,8 @@ import pytest
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.local.s3_server import S3Server
-from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.open_store import open_store
 from streams.errors import BadName
 
 MIB = 1024 * 1024

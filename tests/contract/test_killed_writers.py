@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from decodiloco.local.s3_server import S3Server
-from decodiloco.store.blobs import BlobStore, open_store
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.open_store import open_store
 from tests.contract.writer import content_of, key_of
 
 MIB = 1024 * 1024

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import replay
-from decodiloco.store.blobs import open_store
+from decodiloco.store.open_store import open_store
 from replay.errors import PlaceUnknown
 from replay.place import find_place
 from replay.record import Voice, record, record_following

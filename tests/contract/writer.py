@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from itertools import count
 
-from decodiloco.store.blobs import open_store
+from decodiloco.store.open_store import open_store
 
 
 def content_of(number: int, size_bytes: int) -> bytes:

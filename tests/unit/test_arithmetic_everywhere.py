@@ -21,7 +21,7 @@ SCRIPT = """
 import json, sys
 import torch
 torch.set_num_threads(int(sys.argv[1]))
-from decodiloco.merge.exact import self_test
+from decodiloco.merge.self_test import self_test
 from decodiloco.merge.fragment import merge_fragment
 from tests.golden.test_merge_golden import three_versions
 from tests.merge_orders import FragmentBench, digests

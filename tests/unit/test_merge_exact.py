@@ -12,15 +12,14 @@ import pytest
 from decodiloco.merge.exact import (
     BLOCK_ELEMENTS,
     CHUNK_ELEMENTS,
-    KNOWN_ANSWER,
     SquareSum,
     WeightedSum,
     rounded,
-    self_test,
     shares,
     square_sum,
     tree_sum,
 )
+from decodiloco.merge.self_test import KNOWN_ANSWER, self_test
 from tests.merge_orders import numbers
 
 
@@ -128,7 +127,7 @@ def test_a_thread_that_flushes_small_numbers_to_zero_is_found_out() -> None:
     script = (
         "import torch\n"
         "from decodiloco.errors import Disagreement\n"
-        "from decodiloco.merge.exact import self_test\n"
+        "from decodiloco.merge.self_test import self_test\n"
         "self_test()\n"
         "assert torch.set_flush_denormal(True)\n"
         "try:\n"

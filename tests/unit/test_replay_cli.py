@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from decodiloco.store.blobs import open_store
+from decodiloco.store.open_store import open_store
 from tests.real_run import RealRun
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from decodiloco.config import load_config
 from decodiloco.errors import ConfigInvalid
-from decodiloco.store.blobs import open_store
+from decodiloco.store.open_store import open_store
 from replay.errors import PlaceSilent, PlaceUnknown, TapeCorrupt
 from replay.place import find_live, find_place
 from streams.errors import BadName, Failure, ServerUnreachable

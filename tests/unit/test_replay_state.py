@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 import replay
 from decodiloco.config import Model
 from decodiloco.fragments.of_model import trained
-from decodiloco.store.blobs import open_store
 from decodiloco.store.keys import global_key, outer_key
+from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import read_tensors
 from decodiloco.training import gpt
 from replay.errors import NotReached

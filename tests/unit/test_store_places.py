@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from decodiloco.errors import BlobCorrupt, ConfigInvalid, StoreDenied, StoreUnreachable
-from decodiloco.store.blobs import hide_credentials, open_store
+from decodiloco.store.blobs import hide_credentials
 from decodiloco.store.local import MAPPED_BYTES_MIN, LocalStore
+from decodiloco.store.open_store import open_store
 
 
 def test_a_name_in_memory_is_one_store_in_the_whole_process() -> None:
@@ -153,7 +154,7 @@ def test_a_file_where_the_folder_should_be_is_trouble(tmp_path: Path) -> None:
 def test_s3_is_imported_only_when_an_s3_address_is_opened(tmp_path: Path) -> None:
     lines = f"""
 import sys
-from decodiloco.store.blobs import open_store
+from decodiloco.store.open_store import open_store
 import decodiloco.local.s3_server
 for url in ("memory://x", {tmp_path.as_uri()!r}):
     open_store(url).put("run/a", [b"x"])

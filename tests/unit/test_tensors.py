@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.merge.exact import square_sum
-from decodiloco.store.blobs import open_store
 from decodiloco.store.codecs import decode, encode
 from decodiloco.store.header import CHUNK_BYTES, parse_header
+from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import (
     Encoded,
     encode_raw,
