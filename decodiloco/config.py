@@ -186,6 +186,9 @@ class Run(Table):
     regions: tuple[Name, ...] = Field(
         ("home",), min_length=1, max_length=16, description="Regions: each has an inbox."
     )
+    tape_replicas: Literal[1, 3, 5] = Field(
+        1, description="Servers that keep the tape; more than 1 wants a cluster of so many."
+    )
     fragments: int = Field(24, ge=1, le=1024, description="P: parts the parameters are cut into.")
     inner_steps: int = Field(
         24, ge=1, le=100_000, description="H: inner steps between two versions of a fragment."
@@ -234,7 +237,10 @@ class Run(Table):
 class Here(Table):
     """Where this machine finds things; never hashed."""
 
-    nats: str = Field("nats://127.0.0.1:4222", description="Address of the NATS server.")
+    nats: str = Field(
+        "nats://127.0.0.1:4222",
+        description="Address of the NATS server; of a cluster, several with commas between.",
+    )
     store: str = Field(
         description="Object store: file:///folder, s3://bucket/prefix or memory://name."
     )

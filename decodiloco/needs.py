@@ -50,7 +50,7 @@ def needs_of(run: Run, upload_seconds: float, download_seconds: float) -> Needs:
 
     slack = overlap * pace * step - (quorum + merge + fetch) >= one step  (paper Eq. 3), with
     quorum = one step (the next boundary) + upload. The share that overwriting loses is the
-    time from the copy to the adoption over H steps (research/review.md D).
+    time from the copy to the adoption over H steps.
     """
     step = run.window.step_seconds
     pace_seconds = pace_steps(run.inner_steps, run.fragments) * step

@@ -56,7 +56,8 @@ async def _open(config: Config, ours: Trained, places: Places | None) -> None:
     store = await asyncio.to_thread(open_store, config.here.store, config.here.store_endpoint)
     connection = await connect(config.here.nats, "opener")
     try:
-        await provision(connection, config.run.name, config.run.regions)
+        run = config.run
+        await provision(connection, run.name, run.regions, run.tape_replicas)
         await _append(config, ours, connection.tape(config.run.name), store)
     finally:
         await connection.close()

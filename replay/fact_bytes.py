@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.merge.exact import Floats
-from decodiloco.merge.fragment import Merged, MergeOrder, merge_fragment
+from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder, merge_fragment
 from decodiloco.merge.gates import CORRUPT, MISSING, UNREACHABLE
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening
@@ -25,10 +25,18 @@ from streams.events import (
     CheckpointStored,
     DeltaOffered,
     FragmentMerged,
+    LeftOut,
+    MergeAbandoned,
     RunClosed,
     RunOpened,
     SnapshotStored,
 )
+
+BROKEN = (MISSING, CORRUPT)
+"""Reasons after which a delta's bytes are not read: the tape itself says that they are no good."""
+
+OF_THE_STORE = (*BROKEN, UNREACHABLE)
+"""Reasons that tell what the store gave at that moment, which nobody can ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +63,18 @@ def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iter
                 key = global_key(before.run, fragment, 0, manifest)
                 yield Check(position, partial(tensors_whole, store, key, manifest, position))
         case DeltaOffered():
-            if not _is_known_broken(named.left_out.get(position)):
+            if not named.left_out.get(position, "").startswith(BROKEN):
                 key = key_of_offer(before.run, event)
                 yield Check(position, partial(tensors_whole, store, key, event.manifest, position))
         case FragmentMerged():
-            order = merge_order(before, event.round, contributions=event.contributions)
+            judged = (*event.contributions, *_fit_to_judge(event.left_out))
+            order = merge_order(before, event.round, contributions=judged)
             yield Check(position, partial(merged_again, store, order, event, position), True)
+        case MergeAbandoned():
+            judged = _fit_to_judge(event.left_out)
+            if judged:
+                order = merge_order(before, event.round, contributions=judged)
+                yield Check(position, partial(_abandoned_again, store, order, event, position))
         case CheckpointStored():
             key = key_of_checkpoint(before.run, event)
             yield Check(position, partial(tensors_whole, store, key, event.manifest, position))
@@ -74,24 +88,20 @@ def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iter
 
 
 def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, position: int) -> int:
-    """Makes a merge again from its stored deltas; its three blobs must be those on the tape.
+    """Makes a merge again from its window's stored deltas; its three blobs are those of the tape.
 
-    Returns the bytes of parameters, momentum and report that were compared.
+    Offers that the tape calls unfit are judged again too: they must be left out for the same
+    reasons. Returns the bytes of parameters, momentum and report that were compared.
     """
-    try:
-        again = merge_fragment(order, store, sleep=_at_once)
-    except (BlobCorrupt, BlobMissing) as error:
-        raise Differs(f"the merge cannot be made again: {error}", position) from None
-    for each in again.left_out:
-        if each.reason.startswith(UNREACHABLE):
-            raise StoreUnreachable(
-                f"position {position}: the merge was not made again: {each.reason}"
-            )
+    again = _again(store, order, position)
+    _check_left_out(again.left_out, event.left_out, position)
+    if not isinstance(again, Merged) or again.contributions != event.contributions:
+        made = again.contributions if isinstance(again, Merged) else ()
         raise Differs(
-            f"made again, the merge leaves out the offer at {each.position}: {each.reason}",
+            f"made again, the merge takes the offers {list(made)}; the tape says "
+            f"{list(event.contributions)}",
             position,
         )
-    assert isinstance(again, Merged) and again.contributions == event.contributions
     if again.outer_gradient_norm != event.outer_gradient_norm:
         raise Differs(
             f"the outer gradient's norm is {again.outer_gradient_norm!r}, the tape says "
@@ -115,6 +125,50 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
             )
         size_bytes += same_bytes(store, key, said, parts, position)
     return size_bytes
+
+
+def _abandoned_again(
+    store: BlobStore, order: MergeOrder, event: MergeAbandoned, position: int
+) -> int:
+    """Judges again the offers that an abandoned merge left out; their bytes were counted."""
+    again = _again(store, replace(order, quorum=1), position)
+    _check_left_out(again.left_out, event.left_out, position)
+    return 0
+
+
+def _again(store: BlobStore, order: MergeOrder, position: int) -> Merged | Abandoned:
+    try:
+        again = merge_fragment(order, store, sleep=_at_once)
+    except (BlobCorrupt, BlobMissing) as error:
+        raise Differs(f"the merge cannot be made again: {error}", position) from None
+    except AssertionError as error:
+        raise Differs(f"the merge cannot be made again ({error})", position) from error
+    for each in again.left_out:
+        if each.reason.startswith(UNREACHABLE):
+            raise StoreUnreachable(
+                f"position {position}: the merge was not made again: {each.reason}"
+            )
+    return again
+
+
+def _check_left_out(found: tuple[LeftOut, ...], said: tuple[LeftOut, ...], position: int) -> None:
+    """An offer is left out again for the same reason, and no other one is."""
+    reasons = {each.position: each.reason for each in found}
+    for each in said:
+        if each.reason.startswith(OF_THE_STORE):
+            continue
+        reason = reasons.pop(each.position, None)
+        if reason != each.reason:
+            raise Differs(
+                f"the tape leaves out the offer at {each.position}: {each.reason}; made again, "
+                + ("its bytes pass" if reason is None else f"the reason is: {reason}"),
+                position,
+            )
+    for left_out in sorted(reasons):
+        raise Differs(
+            f"made again, the merge leaves out the offer at {left_out}: {reasons[left_out]}",
+            position,
+        )
 
 
 def snapshot_again(named: Named, state: State, event: SnapshotStored, position: int) -> int:
@@ -153,9 +207,9 @@ def _model_again(store: BlobStore, state: State, event: RunClosed, position: int
     return 0
 
 
-def _is_known_broken(reason: str | None) -> bool:
-    """Whether the tape itself says that these bytes were missing or broken at their merge."""
-    return reason is not None and reason.startswith((MISSING, CORRUPT))
+def _fit_to_judge(left_out: tuple[LeftOut, ...]) -> tuple[int, ...]:
+    """The offers whose own bytes were at fault: these are still there, and judged alike."""
+    return tuple(each.position for each in left_out if not each.reason.startswith(OF_THE_STORE))
 
 
 def _at_once(seconds: float) -> None:

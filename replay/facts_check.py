@@ -6,13 +6,17 @@ Pure: states and events in, Differs out.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from decodiloco.syncer.state import State
+from replay.decisions_check import check_decision
 from replay.errors import Differs
 from streams.envelope import Envelope
 from streams.events import (
     DeltaOffered,
+    EvaluationReported,
+    Event,
     FragmentMerged,
     LearnerLeft,
     MergeAbandoned,
@@ -40,10 +44,14 @@ class FactsCheck:
     self_test: bytes
     _offers: dict[int, DeltaOffered] = field(default_factory=dict)
     _merged_tokens: dict[tuple[str, int], int] = field(default_factory=dict)
+    _merge_steps: dict[int, list[int]] = field(default_factory=dict)
 
     def tell(self, before: State, envelope: Envelope) -> None:
         """Checks one fact against the state before it and all that was told."""
-        event, position = envelope.event, envelope.position
+        self._tell(before, envelope.event, envelope.position)
+        check_decision(before, envelope)
+
+    def _tell(self, before: State, event: Event, position: int) -> None:
         match event:
             case SyncerTookOver():
                 if event.self_test != self.self_test:
@@ -61,10 +69,13 @@ class FactsCheck:
                 self._check_merge(before, event, position)
                 self._forget((*event.contributions, *(each.position for each in event.left_out)))
             case MergeAbandoned():
+                _check_abandoned(before, event, position)
                 self._forget(tuple(each.position for each in event.left_out))
             case SnapshotStored():
                 if not 1 <= event.position < position:
                     raise Differs(f"a snapshot of position {event.position}", position)
+            case EvaluationReported():
+                self._check_evaluation(before, event, position)
             case RunClosed():
                 _check_close(before, event, position)
             case LearnerLeft():
@@ -142,10 +153,44 @@ class FactsCheck:
                 f"{before.step + 1} is next",
                 position,
             )
+        self._merge_steps.setdefault(event.fragment, []).append(event.step)
         for each in event.contributions:
             offer = self._offers[each]
             account = (offer.learner, offer.fragment)
             self._merged_tokens[account] = self._merged_tokens.get(account, 0) + offer.tokens
+
+    def _check_evaluation(self, before: State, event: EvaluationReported, position: int) -> None:
+        """The versions that were evaluated stood together, right after the step that is named."""
+        if event.step > before.step or event.tokens > before.tokens:
+            raise Differs(
+                f"evaluates step {event.step}, {event.tokens} tokens; the run is at step "
+                f"{before.step}, {before.tokens} tokens",
+                position,
+            )
+        versions = tuple(
+            bisect_right(self._merge_steps.get(fragment, []), event.step)
+            for fragment in range(len(before.fragments))
+        )
+        if event.versions != versions:
+            raise Differs(
+                f"evaluates versions {event.versions} at step {event.step}; {versions} stood "
+                "there then",
+                position,
+            )
+
+
+def _check_abandoned(before: State, event: MergeAbandoned, position: int) -> None:
+    round_ = before.rounds.get(event.round)
+    left_out = {each.position for each in event.left_out}
+    if round_ is None or round_.is_open or not left_out <= set(round_.offers):
+        raise Differs(f"round {event.round} had no such window to abandon", position)
+    passed = len(round_.offers) - len(left_out)
+    if len(left_out) != len(event.left_out) or passed >= before.config.quorum:
+        raise Differs(
+            f"round {event.round} was abandoned though {passed} offers passed; the quorum is "
+            f"{before.config.quorum}",
+            position,
+        )
 
 
 def _check_close(before: State, event: RunClosed, position: int) -> None:

@@ -120,7 +120,7 @@ class Link:
         }
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                await self.client.connect(servers=[url], name=self._name, **options)
+                await self.client.connect(servers=url.split(","), name=self._name, **options)
                 self._inbox = self.client.new_inbox()
                 await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         except (OSError, nats.errors.Error, TimeoutError) as error:
@@ -270,7 +270,14 @@ def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
 
 
 def address_of(url: str) -> str:
-    """The URL without credentials, for messages. Raises AskedWrongly for no NATS URL."""
+    """The address, or several with commas between, without credentials, for messages.
+
+    Raises AskedWrongly for what is no NATS address.
+    """
+    return ",".join(_address(one) for one in url.split(","))
+
+
+def _address(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = parts.port

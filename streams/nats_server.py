@@ -65,7 +65,7 @@ class NatsServer:
         Returns when JetStream answers. Raises AskedWrongly for a folder or port that cannot be
         used, Trouble when the server is not installed or does not come up.
         """
-        binary = _binary()
+        binary = find_binary()
         folder = folder.resolve()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class NatsServer:
         return lines[-1][-300:] if lines else "it says nothing; look at nats-server.err there"
 
 
-def _binary() -> str:
+def find_binary() -> str:
     """The nats-server beside this Python, else the one on the path."""
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.is_file() else shutil.which("nats-server")

@@ -70,7 +70,10 @@ def tape_settings(run: str, replicas: int = 1) -> dict[str, Any]:
 
 
 def inbox_settings(run: str, region: str) -> dict[str, Any]:
-    """What an inbox's stream must be. One replica: learners write to it (research/nats.md 4)."""
+    """What an inbox's stream must be. One replica, for learners write to it.
+
+    A header that a stranger may set stops a replicated stream of nats-server 2.14 to 2.15.1.
+    """
     subject = f"in.{checked(run, 'run')}.{checked(region, 'region')}.*.*"
     return {
         **_settings(inbox_stream(run, region), subject),

@@ -33,6 +33,7 @@ def run_toml(folder: Path, nats: str) -> Path:
     """deploy/run.toml with this machine's addresses, and a model that takes no time."""
     tables = asked_settings(load_config(ROOT / "deploy" / "run.toml"))
     tables["here"] = {"nats": nats, "store": f"file://{folder / 'store'}"}
+    tables["run"]["tape_replicas"] = 1
     tables["run"]["model"] = SMALL
     tables["run"]["training"] = {"batch_sequences": 2, "evaluate_tokens": 512}
     path = folder / "run.toml"

@@ -119,7 +119,7 @@ def server_with_users(folder: Path, users: list[dict[str, object]]) -> Iterator[
         "accounts { RUN: { jetstream: enabled, users: " + json.dumps(users) + " } }\n"
     )
     process = subprocess.Popen(
-        [nats_server._binary(), "-c", str(config)],
+        [nats_server.find_binary(), "-c", str(config)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

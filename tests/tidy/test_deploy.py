@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from decodiloco.config import load_config
-from streams.nats_server import _binary as nats_binary
+from streams.nats_server import find_binary as nats_binary
 from tests.tidy.compose import RUN_TOML, compose, roles, services, variables
 from tests.tidy.house import ROOT, text_of
 
@@ -119,15 +119,17 @@ def test_whoever_keeps_something_keeps_it_in_a_volume_and_says_when_it_is_well()
 def test_the_ports_and_names_in_the_configs_agree() -> None:
     here = load_config(DEPLOY / "run.toml").here
     server, cluster = text_of("deploy/nats/server.conf"), text_of("deploy/nats/cluster.conf")
-    assert here.nats == "nats://nats:4222"
+    names = ("nats-1", "nats-2", "nats-3")
+    assert here.nats.split(",") == [f"nats://{name}:4222" for name in names]
+    assert load_config(DEPLOY / "run.toml").run.tape_replicas == len(names)
     assert 'listen: "0.0.0.0:4222"' in server
     assert here.store_endpoint == "http://object-store:8333"
     assert "-s3.port=8333" in services()["object-store"]["command"]
     bucket = services()["object-store"]["environment"]["S3_BUCKET"]
     assert here.store.startswith(f"s3://{bucket}/")
-    for name in ("nats-1", "nats-2", "nats-3"):
+    for name in names:
         assert f'"nats://{name}:6222"' in cluster
-        assert services()[name]["networks"]["run"]["aliases"] == ["nats"]
+        assert services()[name]["networks"] == ["run"]
         assert services()[name]["environment"]["SERVER_NAME"] == name
         assert ":8222/healthz" in services()[name]["healthcheck"]["test"][-1]
     assert 'http: "0.0.0.0:8222"' in server
