@@ -20,6 +20,7 @@ INBOX_TWIN_SECONDS = 600  # how long the server knows a word sent again
 TAPE_TWIN_SECONDS = 120  # the tape sends no message ids; this is the server's default
 NAME_IN_USE = 10058
 SUBJECTS_OVERLAP = 10065
+TOO_FEW_SERVERS = (10074, 10005)  # a server by itself; a cluster with too few peers
 
 _SECOND = 1_000_000_000
 _TAPE_PREFIX = "TAPE_"
@@ -137,6 +138,12 @@ async def _create(connection: Connection, settings: dict[str, Any]) -> dict[str,
             raise StreamUnfit(
                 f"{name} cannot be made: another stream already takes {settings['subjects'][0]}; "
                 "choose another run name, or remove that stream"
+            ) from None
+        if error.code in TOO_FEW_SERVERS:
+            raise StreamUnfit(
+                f"{name} wants {settings['num_replicas']} replicas, and {connection.address} has "
+                f"too few servers ({error.description}); set run.tape_replicas to 1, or give it "
+                "the addresses of a cluster"
             ) from None
         raise
 

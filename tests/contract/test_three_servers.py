@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.errors import Trouble
+from streams.errors import StreamUnfit, Trouble
 from streams.jetstream import Connection, connect
-from streams.nats_server import find_binary
+from streams.nats_server import NatsServer, find_binary
 from streams.provision import provision
 from streams.tape import Stored, append_surely
 from tests.builders import opened, tape_of, took_over
@@ -106,3 +106,15 @@ def test_a_tape_outlives_the_server_that_leads_it(trio: Trio) -> None:
         await connection.close()
 
     asyncio.run(play())
+
+
+def test_three_replicas_on_one_server_are_refused_with_the_way_out(nats_server: NatsServer) -> None:
+    async def play() -> None:
+        connection = await connect(nats_server.url, "test")
+        try:
+            await provision(connection, "lonely", ["home"], replicas=3)
+        finally:
+            await connection.close()
+
+    with pytest.raises(StreamUnfit, match=r"set run\.tape_replicas to 1"):
+        asyncio.run(play())
