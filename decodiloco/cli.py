@@ -65,7 +65,7 @@ def demo(
         str | None, typer.Option(help="A NATS server that runs; default one of the demo's own.")
     ] = None,
     folder: Annotated[Path, typer.Option("--dir", help="The run folder.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=4, help="The run ends after so many merges.")] = 120,
+    steps: Annotated[int, typer.Option(min=4, help="The run ends after so many merges.")] = 150,
     data: Annotated[
         str | None, typer.Option(help="Text to train on: a glob; default Python's own library.")
     ] = None,

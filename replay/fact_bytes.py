@@ -96,9 +96,9 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
     again = _again(store, order, position)
     _check_left_out(again.left_out, event.left_out, position)
     if not isinstance(again, Merged) or again.contributions != event.contributions:
-        made = again.contributions if isinstance(again, Merged) else ()
+        taken = again.contributions if isinstance(again, Merged) else ()
         raise Differs(
-            f"made again, the merge takes the offers {list(made)}; the tape says "
+            f"made again, the merge takes the offers {list(taken)}; the tape says "
             f"{list(event.contributions)}",
             position,
         )

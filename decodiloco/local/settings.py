@@ -26,6 +26,7 @@ def demo_tables(
     """
     training: dict[str, Any] = {
         "batch_sequences": 4,
+        "checkpoint_steps": 48,  # the default, H, would fill half a gigabyte
         "evaluate_merges": 12,
         "evaluate_tokens": 16384,
     }

@@ -63,11 +63,12 @@ class Syncer:
             if not self._may_take_over():
                 await self._follower.rung(self._config.run.times.heartbeat_seconds / 2)
                 continue
+            was_led = self._follower.state.fence > 0
             fence = await self._take_over()
-            if fence is None:
+            if fence is not None:
+                await self._lead(fence)
+            elif was_led:  # to lose the race for a new run is no reason to be slow later
                 self._patience.failed()
-                continue
-            await self._lead(fence)
         log("syncer").info(
             "the run is over", run=self._config.run.name, position=self._follower.state.position
         )

@@ -256,7 +256,7 @@ FORGERIES: list[tuple[str, Callable[[RealRun], Callable[[Envelope], Event]], str
         "two offers of one learner",
     ),
     ("an offer's tokens", lambda run: with_fields(DeltaOffered, tokens=399), "gradient's norm"),
-    ("a round's version", lambda run: with_fields(RoundOpened, version=2), "cannot follow"),
+    ("a round's version", lambda run: with_fields(RoundOpened, version=2), "the tape says 2"),
     (
         "a known answer",
         lambda run: with_fields(SyncerTookOver, self_test=bytes(32)),
