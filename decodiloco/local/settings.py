@@ -11,7 +11,7 @@ from typing import Any
 from decodiloco.config import Config
 
 LEARNERS = 3
-STEPS = 120  # with these a learner makes some 240 inner steps; a killed one some 200
+STEPS = 150  # with these a learner makes some 400 inner steps; a killed one some 240
 SYNCERS = 2
 HEADER = "# Written by `decodiloco demo` or `up`. The address of an embedded server changes.\n"
 

@@ -137,7 +137,7 @@ def test_other_settings_for_a_run_that_exists_are_refused_by_name(tmp_path: Path
     with pytest.raises(ConfigDiffers) as refusal:
         check_same_run(tmp_path, config_in(tmp_path, steps=90, learners=2))
     told = str(refusal.value)
-    assert "run.end.steps: 120 there, 90 asked" in told
+    assert "run.end.steps: 150 there, 90 asked" in told
     assert "run.learners_min: 3 there, 2 asked" in told
     assert refusal.value.exit_code == 2
 
