@@ -271,6 +271,8 @@ def load_config(path: Path | str, settings: Sequence[str] = ()) -> Config:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigInvalid(f"config {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"config {path}: not TOML: not text in UTF-8 ({error})") from None
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Literal
 from urllib.parse import unquote
 
 from decodiloco.config import load_config
@@ -75,7 +77,7 @@ class Place:
         stores = self.stores
         if stores.asked is not None:
             return open_store(stores.asked, stores.endpoint)
-        if stores.beside is not None and (stores.beside / self.run).is_dir():
+        if stores.beside is not None and _kind(stores.beside / self.run) == "folder":
             return open_store(stores.beside.resolve().as_uri())
         tried = [] if stores.beside is None else [f"{stores.beside}/{self.run}"]
         for url in (stores.configured, opened.store):
@@ -106,10 +108,13 @@ def find_place(place: str | Path, store: str | None = None, endpoint: str | None
     if "://" in text:
         return _address(text, store, endpoint)
     path = Path(place)
-    if path.is_dir():
-        return _folder(path, store, endpoint)
-    if not path.exists():
-        raise PlaceUnknown(f"{text}: there is no such file or folder; name {PLACES}")
+    match _kind(path):
+        case "folder":
+            return _folder(path, store, endpoint)
+        case "nothing":
+            raise PlaceUnknown(f"{text}: there is no such file or folder; name {PLACES}")
+        case "other":
+            raise PlaceUnknown(f"{text} is neither a file nor a folder; name {PLACES}")
     if path.suffix == ".toml":
         return _configured(path, store, endpoint)
     return _tape_file(path, store, endpoint)
@@ -121,8 +126,8 @@ def find_live(place: str | Path) -> Place:
     if "://" in text:
         return _address(text, None, None)
     path = Path(place)
-    config_path = path / CONFIG_NAME if path.is_dir() else path
-    if config_path.suffix != ".toml" or not config_path.is_file():
+    config_path = path / CONFIG_NAME if _kind(path) == "folder" else path
+    if config_path.suffix != ".toml" or _kind(config_path) != "file":
         raise PlaceUnknown(
             f"{text}: a live run is a folder with a {CONFIG_NAME}, a run.toml, "
             "or nats://host:port/run"
@@ -143,9 +148,9 @@ def _address(text: str, store: str | None, endpoint: str | None) -> Place:
 
 
 def _folder(folder: Path, store: str | None, endpoint: str | None) -> Place:
-    if (folder / CONFIG_NAME).is_file():
+    if _kind(folder / CONFIG_NAME) == "file":
         return _configured(folder / CONFIG_NAME, store, endpoint)
-    if (folder / TAPE_NAME).is_file():
+    if _kind(folder / TAPE_NAME) == "file":
         return _tape_file(folder / TAPE_NAME, store, endpoint)
     raise PlaceUnknown(
         f"{folder}: neither {CONFIG_NAME} nor {TAPE_NAME} is in this folder; name {PLACES}"
@@ -166,7 +171,7 @@ def _configured(path: Path, store: str | None, endpoint: str | None) -> Place:
     why_not = _why_not_live(url, run, tape)
     if why_not is None:
         return Place(run, url=url, stores=stores)
-    if not tape.is_file():
+    if _kind(tape) != "file":
         raise PlaceSilent(
             f"run {run}: {why_not}; and there is no {tape} either. Start the servers again, or "
             "name the tape file"
@@ -231,4 +236,17 @@ def _looks_like_tape(path: Path) -> bool:
 def _is_gone(url: str) -> bool:
     """Whether a store in a folder of this machine is surely not there."""
     scheme, _, rest = url.partition("://")
-    return scheme == "file" and not Path(unquote(rest)).is_dir()
+    return scheme == "file" and _kind(Path(unquote(rest))) != "folder"
+
+
+def _kind(path: Path) -> Literal["folder", "file", "other", "nothing"]:
+    """What stands at a path; a pipe or a device is "other", and reading it might never end."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "nothing"
+    except OSError as error:
+        raise PlaceUnknown(f"{path}: {error.strerror or error}") from None
+    if S_ISDIR(mode):
+        return "folder"
+    return "file" if S_ISREG(mode) else "other"

@@ -6,7 +6,9 @@ Knows the fold and the store; it must not know how the tape is read or what a sh
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +87,17 @@ class StateAt:
     def save(self, path: Path) -> None:
         """Writes the parameters to a safetensors file, whole or not at all."""
         told = {"run": self.run, "position": self.position, "step": self.step}
+        aside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
         try:
-            save_file(self.parameters(), path, metadata={"decodiloco": json.dumps(told)})
+            if path.exists() and not path.is_file():  # a rename would put it in a device's place
+                raise Unwritable(f"model file {path}: this is no file; name another one with -o")
+            save_file(self.parameters(), aside, metadata={"decodiloco": json.dumps(told)})
+            aside.replace(path)
         except (OSError, SafetensorError) as error:
             raise Unwritable(f"model file {path}: {error}") from None
+        finally:
+            with suppress(OSError):
+                aside.unlink()
 
     def close(self) -> None:
         """Lets go of the store."""
@@ -170,6 +179,7 @@ def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
     store = place.open_store(opened)
     try:
         opening = read_opening(store, opened)
+        _check_fragment(place, asked, opening)
         found: State | None = None
         last: State | None = None
         for folded in refold(_with(first, envelopes), opening):

@@ -180,6 +180,10 @@ class Desk:
         """Records that a merge had too few sound offers."""
         return self.write(abandoned(round_number, left_out=left_out))
 
+    def put(self, draft: Draft) -> int:
+        """Writes a draft as the leader would; its position."""
+        return self._put(draft, Pen("syncer-1", self.state.fence))
+
     def _put(self, draft: Draft, pen: Pen) -> int:
         (envelope,) = compose(self.state, [draft], pen, float(self.state.position + 1))
         self.state = fold(self.state, envelope)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from decodiloco.errors import BlobCorrupt
 from streams.errors import BadName
@@ -80,5 +79,6 @@ def check_range(key: str, start: int, stop: int, held_bytes: int) -> None:
 
 def hide_credentials(url: str) -> str:
     """The address without a user's name and secret, fit for a message."""
-    user, at, _ = urlsplit(url).netloc.rpartition("@")
-    return url.replace(f"{user}{at}", "", 1) if at else url
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"

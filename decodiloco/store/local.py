@@ -52,7 +52,7 @@ class LocalStore:
         path = self._path(key)
         with self._troubles(f"cannot give blob {key}"):
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except (FileNotFoundError, NotADirectoryError):
                 raise BlobMissing(f"blob {key} is not in {self.url}") from None
             try:
