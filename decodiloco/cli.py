@@ -6,6 +6,7 @@ reads its config before torch loads, so that a mistake is told at once, too.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -115,7 +116,7 @@ def up(
 )
 def open_(config: ConfigFile, settings: Settings = None) -> None:
     """Open a run with the built-in model: its first fact and its first bytes. Once, by anyone."""
-    loaded = _loaded(config, settings, "open")
+    loaded, _ = _ready(config, settings, "open", "opener")
     from decodiloco.open_run import open_run
     from decodiloco.training.gpt import build
 
@@ -131,8 +132,7 @@ def open_(config: ConfigFile, settings: Settings = None) -> None:
 )
 def syncer(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
     """Run a syncer: it leads, or stands by to take over, until the run is closed."""
-    loaded = _loaded(config, settings, "syncer", id_)
-    named = _id(loaded, id_)
+    loaded, named = _ready(config, settings, "syncer", id_)
     from decodiloco.stopping import run_until_stopped
     from decodiloco.syncer.service import run_syncer
 
@@ -147,8 +147,7 @@ def syncer(config: ConfigFile, id_: Id = None, settings: Settings = None) -> Non
 )
 def learner(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
     """Train with the built-in trainer until the run is closed. SIGTERM leaves in good order."""
-    loaded = _loaded(config, settings, "learner", id_)
-    named = _id(loaded, id_)
+    loaded, named = _ready(config, settings, "learner", id_)
     from decodiloco.training.trainer import run_learner
 
     run_learner(loaded, named)
@@ -166,10 +165,10 @@ def evaluator(
     settings: Settings = None,
 ) -> None:
     """Report the merged model's loss on held-out text until the run is closed."""
-    loaded = _loaded(config, settings, "evaluator", id_)
+    loaded, named = _ready(config, settings, "evaluator", id_)
     from decodiloco.training.evaluator import run_evaluator
 
-    run_evaluator(loaded, id_)
+    run_evaluator(loaded, named)
 
 
 @app.command(
@@ -242,25 +241,28 @@ def main() -> None:
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever reads our lines has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _loaded(path: Path, settings: list[str] | None, role: str, id_: str | None = None) -> Config:
+def _ready(
+    path: Path, settings: list[str] | None, role: str, id_: str | None
+) -> tuple[Config, str]:
+    """The config and the id of a process, checked as far as that takes no time, and its logs."""
     from decodiloco.config import load_config
-    from decodiloco.telemetry import configure
-
-    config = load_config(path, settings or ())
-    configure(run=config.run.name, role=role, id=id_ or config.here.id or role)
-    return config
-
-
-def _id(config: Config, id_: str | None) -> str:
     from decodiloco.errors import ConfigInvalid
+    from decodiloco.places import check_places
+    from decodiloco.telemetry import configure
     from streams.subjects import checked
 
+    config = load_config(path, settings or ())
     named = id_ or config.here.id
     if named is None:
         raise ConfigInvalid("this process has no id: give --id, or set here.id in the config")
-    return checked(named, "id")
+    checked(named, "id")
+    check_places(config)
+    configure(run=config.run.name, role=role, id=named)
+    return config, named
 
 
 if __name__ == "__main__":

@@ -6,15 +6,16 @@ the table `[here]` belongs to one machine and is never hashed.
 
 from __future__ import annotations
 
-import difflib
+import json
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from decodiloco.config_faults import fault_lines
 from decodiloco.errors import ConfigInvalid
 from streams.codec import pack
 from streams.events import Name
@@ -283,11 +284,14 @@ def load_config(path: Path | str, settings: Sequence[str] = ()) -> Config:
 
 
 def parse_config(tables: dict[str, Any], origin: str = "config") -> Config:
-    """The config in nested tables, or ConfigInvalid with every fault, one a line."""
+    """The config in nested tables, or ConfigInvalid with every fault, one a line.
+
+    Types are TOML's own: a number in quotes is no number, nor is `true`.
+    """
     try:
-        config = Config.model_validate(tables)
+        config = Config.model_validate_json(json.dumps(tables, default=str), strict=True)
     except ValidationError as error:
-        raise ConfigInvalid("\n".join(_lines(error, origin))) from None
+        raise ConfigInvalid("\n".join(fault_lines(error, origin, Config))) from None
     if config.here.region not in config.run.regions:
         raise ConfigInvalid(
             f"{origin}: here.region {config.here.region!r} is none of run.regions "
@@ -303,10 +307,7 @@ def _override(tables: dict[str, Any], setting: str) -> None:
     keys = path.split(".")
     if keys[0] not in ("run", "here"):
         keys.insert(0, "run")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
+    value = _value(text)
     table = tables
     for key in keys[:-1]:
         table = table.setdefault(key, {})
@@ -315,40 +316,10 @@ def _override(tables: dict[str, Any], setting: str) -> None:
     table[keys[-1]] = value
 
 
-def _lines(error: ValidationError, origin: str) -> list[str]:
-    """One line a setting: what is wrong with it, or with which of its forms."""
-    told: dict[str, list[str]] = {}
-    for fault in error.errors(include_url=False):
-        place = ".".join(_keys(fault["loc"]))
-        told.setdefault(place, []).append(_told(fault))
-    return [f"{origin}: {place}: {', or: '.join(reasons)}" for place, reasons in told.items()]
-
-
-def _told(fault: Any) -> str:
-    if fault["type"] != "extra_forbidden":
-        return str(fault["msg"])
-    known = sorted(_table_at(fault["loc"][:-1]).model_fields)
-    near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-    return f"no such setting; {hint}"
-
-
-def _keys(loc: Sequence[Any]) -> list[str]:
-    """The keys of a place in the file, without the names of the forms that were tried there."""
-    table: Any = Config
-    keys: list[str] = []
-    for part in loc:
-        if not (isinstance(table, type) and issubclass(table, BaseModel)):
-            break
-        keys.append(str(part))
-        field = table.model_fields.get(str(part))
-        table = field.annotation if field else None
-    return keys
-
-
-def _table_at(keys: Sequence[Any]) -> type[BaseModel]:
-    table: type[BaseModel] = Config
-    for key in keys:
-        annotation = table.model_fields[str(key)].annotation
-        table = cast(type[BaseModel], annotation)
-    return table
+def _value(text: str) -> Any:
+    """A TOML value, else the text as it stands."""
+    try:
+        tables = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return tables["value"] if len(tables) == 1 else text

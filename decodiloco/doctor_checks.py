@@ -89,6 +89,8 @@ async def _check_run(connection: Connection, config: Config) -> str:
     try:
         last = await connection.tape(run).last()
     except StreamMissing:
+        last = 0
+    if not last:
         return f"run {run} is not open yet: `decodiloco open` does that"
     await provision(connection, run, config.run.regions)
     word = RunClosing(speaker=config.here.id or "doctor", life=0, said=1, reason="asked")

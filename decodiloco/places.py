@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from decodiloco.config import Config
+from decodiloco.errors import ConfigInvalid
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
 from streams.inbox import Inbox
@@ -36,6 +37,19 @@ class Places:
         for held in self.held:
             await held.close()
         await asyncio.to_thread(self.store.close)
+
+
+def check_places(config: Config) -> None:
+    """Raises AskedWrongly for addresses at which several processes cannot meet."""
+    from streams.link import address_of  # the NATS client loads only where it is used
+
+    address_of(config.here.nats)
+    if config.here.store.startswith("memory://"):
+        raise ConfigInvalid(
+            f"here.store {config.here.store}: each process would have a memory of its own; "
+            "use file:///folder or s3://bucket/prefix"
+        )
+    open_store(config.here.store, config.here.store_endpoint).close()
 
 
 async def open_places(config: Config, name: str) -> Places:

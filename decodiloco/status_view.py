@@ -27,6 +27,8 @@ from streams.pulse import Beat
 
 Report = dict[str, Any]
 
+VERSIONS_SHOWN_MAX = 32
+
 
 @dataclass(slots=True)
 class Life:
@@ -112,6 +114,7 @@ def report_of(followed: Followed, beats: Mapping[str, Beat], now_seconds: float)
             _round(followed, state.rounds[number], now_seconds) for number in sorted(state.rounds)
         ],
         "learners": learners,
+        "learners_needed": max(state.config.quorum, state.config.learners_min),
         "share_merged": share,
         "goodput": _goodput(followed, share, now_seconds),
         "loss_first": losses[0].loss if losses else None,
@@ -121,35 +124,76 @@ def report_of(followed: Followed, beats: Mapping[str, Beat], now_seconds: float)
 
 
 def lines_of(report: Report) -> list[str]:
-    """The report for people, without colours."""
-    led = f"{report['leader']} leads (fence {report['fence']})" if report["leader"] else "no leader"
-    heard = ", ".join(report["syncers_heard"]) or "none"
+    """The report for people, without colours, to fit 80 columns."""
     of = f" of {report['end_steps']}" if report["end_steps"] else ""
-    lines = [
-        f"run {report['run']}: {report['phase']} at step {report['step']}{of}, position "
-        f"{report['position']}; {led}; syncers heard now: {heard}",
-        f"{report['tokens']:,} tokens, {report['tokens_per_second']:,.0f} a second; merged "
-        f"{_percent(report['share_merged'])}; goodput {_percent(report['goodput'])}; "
-        f"{_loss(report)}",
-        f"versions of the fragments: {' '.join(str(version) for version in report['versions'])}",
-        f"{'learner':<12}{'state':<12}{'step':>8}{'tokens/s':>10}{'lag':>5}{'loss':>8}"
-        "  last answer, and why it waits",
+    return [
+        f"run        {report['run']}: {report['phase']} at step {report['step']}{of}, "
+        f"position {report['position']}",
+        f"syncer     {_led(report)}",
+        f"tokens     {report['tokens']:,}, {report['tokens_per_second']:,.0f} a second; "
+        f"merged {_percent(report['share_merged'])}; goodput {_percent(report['goodput'])}",
+        f"loss       {_loss(report)}",
+        f"versions   {_versions(report['versions'])}",
+        "",
+        *_learner_lines(report),
+        *(_round_line(around) for around in report["rounds"]),
     ]
-    for learner in report["learners"]:
-        loss = "-" if learner["loss"] is None else f"{learner['loss']:.3f}"
+
+
+def _led(report: Report) -> str:
+    leader, heard = report["leader"], report["syncers_heard"]
+    if report["phase"] == "closed":
+        return f"{leader} led to the end (fence {report['fence']})"
+    others = ", ".join(syncer for syncer in heard if syncer != leader)
+    if leader in heard:
+        return f"{leader} leads (fence {report['fence']}); stands by: {others or 'nobody'}"
+    who = f"{leader} led last (fence {report['fence']}) and is SILENT" if leader else "nobody leads"
+    if others:
+        return f"{who}; {others} will take over"
+    return f"{who}; start one with `decodiloco syncer`"
+
+
+def _versions(versions: list[int]) -> str:
+    if len(versions) > VERSIONS_SHOWN_MAX:
+        return f"{min(versions)} to {max(versions)} in {len(versions)} fragments"
+    return " ".join(str(version) for version in versions)
+
+
+def _learner_lines(report: Report) -> list[str]:
+    learners, needed = report["learners"], report["learners_needed"]
+    lines = []
+    if learners:
+        width = max(8, *(len(learner["learner"]) for learner in learners))
         lines.append(
-            f"{learner['learner']:<12}{learner['state']:<12}{learner['step']:>8}"
-            f"{learner['tokens_per_second']:>10,.0f}{learner['lag_versions']:>5}{loss:>8}"
-            f"  {_answer(learner)}"
+            f"{'learner':<{width}}  {'state':<13}{'step':>8}{'tokens/s':>10}{'lag':>5}{'loss':>8}"
+            "  last answer"
         )
-    for around in report["rounds"]:
-        missed = ", ".join(around["missed"])
-        whom = f"missed for {around['seconds']:.0f} s: {missed}" if missed else "all answered"
-        lines.append(
-            f"round {around['round']}: fragment {around['fragment']} towards version "
-            f"{around['version']}, {around['phase']}; {whom}"
-        )
+        lines.extend(_learner_line(learner, width) for learner in learners)
+    if len(learners) < needed:
+        are = "has" if len(learners) == 1 else "have"
+        lines.append(f"rounds begin when {needed} learners have joined; {len(learners)} {are}")
     return lines
+
+
+def _learner_line(learner: Report, width: int) -> str:
+    state = f"waits: {learner['waiting']}" if learner["waiting"] else learner["state"]
+    loss = "-" if learner["loss"] is None else f"{learner['loss']:.3f}"
+    answer = "none yet"
+    if learner["last_round"] is not None:
+        answer = f"round {learner['last_round']}, fragment {learner['last_fragment']}"
+    return (
+        f"{learner['learner']:<{width}}  {state:<13}{learner['step']:>8}"
+        f"{learner['tokens_per_second']:>10,.0f}{learner['lag_versions']:>5}{loss:>8}  {answer}"
+    )
+
+
+def _round_line(around: Report) -> str:
+    missed = ", ".join(around["missed"])
+    whom = f"missed for {around['seconds']:.0f} s: {missed}" if missed else "all answered"
+    return (
+        f"round {around['round']}: fragment {around['fragment']} towards version "
+        f"{around['version']}, {around['phase']}; {whom}"
+    )
 
 
 def _learner(followed: Followed, learner: Learner, beat: Beat | None) -> Report:
@@ -239,11 +283,4 @@ def _loss(report: Report) -> str:
     if report["loss_last"] is None:
         return "no evaluation yet"
     first, last, step = report["loss_first"], report["loss_last"], report["loss_step"]
-    return f"validation loss {first:.3f} -> {last:.3f} at step {step}"
-
-
-def _answer(learner: Report) -> str:
-    answered = "none yet"
-    if learner["last_round"] is not None:
-        answered = f"round {learner['last_round']}, fragment {learner['last_fragment']}"
-    return f"{answered}; {learner['waiting']}" if learner["waiting"] else answered
+    return f"{first:.3f} -> {last:.3f} at step {step}, on held-out text"

@@ -28,13 +28,15 @@ def configure(level: str = "info", **bound: Any) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.bind_contextvars(**bound)
 
 
 def log(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of one part; its lines carry `part`."""
+    """The logger of one part; its lines carry `part`. It never writes to stdout."""
+    if not structlog.is_configured():  # a loop of somebody's own around a session
+        configure()
     logger: structlog.stdlib.BoundLogger = structlog.get_logger().bind(part=name)
     return logger

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from decodiloco.config import load_config
+from decodiloco.errors import BlobMissing, StoreDenied, StoreUnreachable
 from decodiloco.opening import Opening, decode_opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import opening_key
@@ -55,7 +56,10 @@ class Visit:
 def address_of(place: str, store_endpoint: str | None = None) -> Address:
     """The address that RUN means; AskedWrongly when it is no place of a run."""
     if place.startswith(("nats://", "tls://")):
-        parts = urlsplit(place)
+        try:
+            parts = urlsplit(place)
+        except ValueError:  # an unclosed bracket
+            parts = urlsplit("")
         run = parts.path.strip("/")
         if not parts.hostname or not run:
             raise AskedWrongly(f"{place}: write it as nats://host:port/run")
@@ -98,7 +102,7 @@ async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
         place = address.store or opened.store
         store = await asyncio.to_thread(open_store, place, address.store_endpoint)
         try:
-            opening = await asyncio.to_thread(_read_opening, store, address.run, opened)
+            opening = await _opening(store, address, opened)
             region = address.region or opening.run.regions[0]
             inbox = connection.inbox(address.run, region)
             yield Visit(opening, tape, inbox, connection.pulse(address.run), store)
@@ -108,6 +112,15 @@ async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
         await connection.close()
 
 
-def _read_opening(store: BlobStore, run: str, opened: RunOpened) -> Opening:
-    payload = read_small(store, opening_key(run, opened.opening), opened.opening)
+async def _opening(store: BlobStore, address: Address, opened: RunOpened) -> Opening:
+    key = opening_key(address.run, opened.opening)
+    try:
+        payload = await asyncio.to_thread(read_small, store, key, opened.opening)
+    except (BlobMissing, StoreDenied, StoreUnreachable) as error:
+        if address.store is not None:
+            raise
+        raise type(error)(
+            f"{error}. {opened.store} is what the tape names; if it is reached another way from "
+            "here, name the run's run.toml instead, or its S3 server with --store-endpoint"
+        ) from None
     return decode_opening(payload, opened.opening)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
+from decodiloco.fragments.layout import Tensor
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.small import read_small
-from decodiloco.store.tensors import RAW, open_tensors
+from decodiloco.store.tensors import RAW, TensorBlob, open_tensors
 from replay.errors import Differs
 from streams.manifest import Manifest
 
@@ -30,11 +31,22 @@ class Check:
     is_merge: bool = False
 
 
-def tensors_whole(store: BlobStore, key: str, manifest: Manifest, position: int) -> int:
-    """Reads a blob of tensors to its last byte: its header and every chunk have their digests."""
+def tensors_whole(
+    store: BlobStore,
+    key: str,
+    manifest: Manifest,
+    position: int,
+    tensors: Sequence[Tensor] | None = None,
+) -> int:
+    """Reads a blob of tensors to its last byte: its header and every chunk have their digests.
+
+    With `tensors` it must hold these, in their shapes.
+    """
     _check_size(store, key, manifest, position)
     try:
         blob = open_tensors(store, key, manifest)
+        if tensors is not None:
+            check_holds(blob, tensors)
         for name in blob.names:
             if manifest.codec == RAW:
                 blob.read_raw(name)
@@ -44,6 +56,13 @@ def tensors_whole(store: BlobStore, key: str, manifest: Manifest, position: int)
     except (BlobCorrupt, BlobMissing) as error:
         raise Differs(_told(error, key), position, key) from None
     return manifest.bytes
+
+
+def check_holds(blob: TensorBlob, tensors: Sequence[Tensor]) -> None:
+    """Raises BlobCorrupt when a blob does not hold just these tensors, sorted by name."""
+    found = tuple((name, blob.shape(name)) for name in blob.names)
+    if blob.codec == RAW or found != tuple((one.name, one.shape) for one in tensors):
+        raise BlobCorrupt(f"blob {blob.key}: it does not hold the tensors of the run's layout")
 
 
 def small_whole(store: BlobStore, key: str, manifest: Manifest, position: int) -> bytes:

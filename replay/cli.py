@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streams.errors import Failure
+from replay.goodput.command import goodput
+from streams.errors import Corrupt, Failure
 
 if TYPE_CHECKING:
     from replay.progress import Tell
@@ -183,10 +184,15 @@ def verify(
     Reads each blob that the tape names, whole. Exits 1 at the first difference and names it.
     """
     from replay.place import find_place
-    from replay.verify import verify_place
+    from replay.verify import Proof, difference, verify_place
     from replay.verify_report import report_lines, told_as_json
 
-    found = find_place(place, store, store_endpoint)
+    try:
+        found = find_place(place, store, store_endpoint)
+    except Corrupt as error:  # a tape whose very header is broken
+        if as_json:
+            _print_json(told_as_json(Proof("", place, first_difference=difference(error))))
+        raise
     _note(found.note)
     with _progress("verifying") as tell:
         proof = verify_place(found, threads, tell)
@@ -196,6 +202,14 @@ def verify(
         _print_json(told_as_json(proof))
     if not proof.ok:
         raise typer.Exit(1)
+
+
+app.command(
+    epilog=_examples(
+        "replay goodput --table --json",
+        "replay goodput --chips 2400000 --learners 16 --days 28 --seeds 1",
+    )
+)(goodput)
 
 
 def main() -> None:

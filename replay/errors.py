@@ -3,7 +3,8 @@
 Failure
 ├── Corrupt                 1
 │   ├── TapeCorrupt            a tape file whose bytes are not what was written, and where
-│   └── Differs                a replay that comes to something else than the tape says
+│   ├── Differs                a replay that comes to something else than the tape says
+│   └── InvariantBroken        a run that is not what every run must be
 ├── AskedWrongly            2
 │   ├── PlaceUnknown           neither a run, a server's address nor a tape file
 │   ├── NotReached             a position, step or version that the tape does not hold
@@ -39,6 +40,17 @@ class Differs(Corrupt):
         self.what = what
         self.position = position
         self.key = key
+
+
+class InvariantBroken(Corrupt):
+    """A run that is not what every run must be: which invariant, where, and how."""
+
+    def __init__(self, invariant: str, what: str, position: int | None = None) -> None:
+        where = "" if position is None else f"position {position}: "
+        super().__init__(f"{where}{what} (invariant broken: {invariant})")
+        self.invariant = invariant
+        self.what = what
+        self.position = position
 
 
 class PlaceUnknown(AskedWrongly):

@@ -61,20 +61,23 @@ def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iter
             yield Check(position, lambda: event.opening.bytes)  # read whole to come this far
             for fragment, manifest in enumerate(named.opening.fragments):
                 key = global_key(before.run, fragment, 0, manifest)
-                yield Check(position, partial(tensors_whole, store, key, manifest, position))
+                tensors = before.layout.of(fragment)
+                yield Check(
+                    position, partial(tensors_whole, store, key, manifest, position, tensors)
+                )
         case DeltaOffered():
             if not named.left_out.get(position, "").startswith(BROKEN):
                 key = key_of_offer(before.run, event)
                 yield Check(position, partial(tensors_whole, store, key, event.manifest, position))
         case FragmentMerged():
-            judged = (*event.contributions, *_fit_to_judge(event.left_out))
+            judged = (*event.contributions, *fit_to_judge(event.left_out))
             order = merge_order(before, event.round, contributions=judged)
             yield Check(position, partial(merged_again, store, order, event, position), True)
         case MergeAbandoned():
-            judged = _fit_to_judge(event.left_out)
+            judged = fit_to_judge(event.left_out)
             if judged:
                 order = merge_order(before, event.round, contributions=judged)
-                yield Check(position, partial(_abandoned_again, store, order, event, position))
+                yield Check(position, partial(abandoned_again, store, order, event, position))
         case CheckpointStored():
             key = key_of_checkpoint(before.run, event)
             yield Check(position, partial(tensors_whole, store, key, event.manifest, position))
@@ -127,7 +130,7 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
     return size_bytes
 
 
-def _abandoned_again(
+def abandoned_again(
     store: BlobStore, order: MergeOrder, event: MergeAbandoned, position: int
 ) -> int:
     """Judges again the offers that an abandoned merge left out; their bytes were counted."""
@@ -207,7 +210,7 @@ def _model_again(store: BlobStore, state: State, event: RunClosed, position: int
     return 0
 
 
-def _fit_to_judge(left_out: tuple[LeftOut, ...]) -> tuple[int, ...]:
+def fit_to_judge(left_out: tuple[LeftOut, ...]) -> tuple[int, ...]:
     """The offers whose own bytes were at fault: these are still there, and judged alike."""
     return tuple(each.position for each in left_out if not each.reason.startswith(OF_THE_STORE))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from decodiloco.syncer.drafting import LEFT_OUT_MAX
 from decodiloco.syncer.state import State
 from replay.decisions_check import check_decision
 from replay.errors import Differs
@@ -185,7 +186,8 @@ def _check_abandoned(before: State, event: MergeAbandoned, position: int) -> Non
     if round_ is None or round_.is_open or not left_out <= set(round_.offers):
         raise Differs(f"round {event.round} had no such window to abandon", position)
     passed = len(round_.offers) - len(left_out)
-    if len(left_out) != len(event.left_out) or passed >= before.config.quorum:
+    is_full = len(left_out) == LEFT_OUT_MAX  # more were unfit than the fact can tell
+    if len(left_out) != len(event.left_out) or (passed >= before.config.quorum and not is_full):
         raise Differs(
             f"round {event.round} was abandoned though {passed} offers passed; the quorum is "
             f"{before.config.quorum}",

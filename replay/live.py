@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
@@ -33,8 +34,17 @@ class LoopThread:
 
     def __exit__(self, *exc: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if self.may_be_awaited():
+            self._thread.join()
+            self._loop.close()
+
+    def may_be_awaited(self) -> bool:
+        """Whether waiting for the loop would end.
+
+        A reader that was left half read is closed by the garbage collector: on any thread, this
+        loop's own among them, or when the interpreter ends and its daemon threads stand still.
+        """
+        return not sys.is_finalizing() and threading.current_thread() is not self._thread
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; what it raises is raised here."""
@@ -68,7 +78,8 @@ def read_live(url: str, run: str) -> Iterator[Envelope]:
             loop.wait_for(_first(tape, url))
             yield from _read_through(loop, tape)
         finally:
-            loop.wait_for(connection.close())
+            if loop.may_be_awaited():
+                loop.wait_for(connection.close())
 
 
 def _read_through(loop: LoopThread, tape: Tape) -> Iterator[Envelope]:

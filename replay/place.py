@@ -178,6 +178,7 @@ def _configured(path: Path, store: str | None, endpoint: str | None) -> Place:
         )
     held = read_header(tape).run
     if held != run:
+        next(read_tape_file(tape), None)  # a changed header does not fit the first record
         raise PlaceUnknown(f"{tape} holds run {held}, but {path} describes run {run}")
     return Place(run, path=tape, stores=stores, note=f"{why_not}; reading {tape}")
 

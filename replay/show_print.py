@@ -25,10 +25,15 @@ from streams.events import LearnerJoined
 def print_tape(place: Place, wanted: Wanted) -> None:
     """Prints the wanted lines as they are read; what a broken tape still tells is printed too.
 
-    Raises NotReached for a learner that never joined, and the tape's own errors after the last
-    line that could be read.
+    Raises NotReached for a learner that never joined or an unknown fragment, and the tape's own
+    errors after the last line that could be read.
     """
-    names = _learners(place)
+    names, fragments = _learners(place)
+    if wanted.fragment is not None and wanted.fragment >= fragments:
+        raise NotReached(
+            f"run {place.run}: no fragment {wanted.fragment} is on the tape; known: "
+            + (f"0 to {fragments - 1}" if fragments else "none")
+        )
     if wanted.learner is not None:
         if wanted.learner not in names:
             known = ", ".join(names) or "none"
@@ -46,14 +51,16 @@ def print_tape(place: Place, wanted: Wanted) -> None:
         print(plain(line, names, widths))
 
 
-def _learners(place: Place) -> tuple[str, ...]:
-    """Who stands on the tape, as far as it can be read, by id."""
+def _learners(place: Place) -> tuple[tuple[str, ...], int]:
+    """Who stands on the tape, as far as it can be read, by id; and how many fragments do."""
     found: dict[str, None] = {}
+    fragments = 0
     with suppress(Corrupt):  # told by the second pass, after the lines that stand before it
         for envelope in place.envelopes():
             if isinstance(envelope.event, LearnerJoined):
                 found[envelope.event.learner] = None
-    return tuple(sorted(found))
+                fragments = len(envelope.event.versions)
+    return tuple(sorted(found)), fragments
 
 
 def _print_coloured(lines: Iterator[Line], names: tuple[str, ...], clocks: bool) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from decodiloco.errors import BlobCorrupt
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening, decode_opening
 from decodiloco.store.blobs import BlobStore
@@ -23,7 +23,7 @@ from decodiloco.store.keys import global_key, opening_key, outer_key
 from decodiloco.store.tensors import open_tensors
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
-from replay.blob_checks import small_whole
+from replay.blob_checks import check_holds, small_whole
 from replay.errors import Differs, NotReached, Unwritable
 from replay.place import Place, find_place
 from replay.progress import Tell, silently
@@ -87,17 +87,17 @@ class StateAt:
     def save(self, path: Path) -> None:
         """Writes the parameters to a safetensors file, whole or not at all."""
         told = {"run": self.run, "position": self.position, "step": self.step}
-        aside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
         try:
-            if path.exists() and not path.is_file():  # a rename would put it in a device's place
+            if path.exists() and not path.is_file():  # a rename would take a device's place
                 raise Unwritable(f"model file {path}: this is no file; name another one with -o")
-            save_file(self.parameters(), aside, metadata={"decodiloco": json.dumps(told)})
-            aside.replace(path)
+            aside = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+            try:
+                save_file(self.parameters(), aside, metadata={"decodiloco": json.dumps(told)})
+                aside.replace(path)
+            finally:
+                aside.unlink(missing_ok=True)
         except (OSError, SafetensorError) as error:
             raise Unwritable(f"model file {path}: {error}") from None
-        finally:
-            with suppress(OSError):
-                aside.unlink()
 
     def close(self) -> None:
         """Lets go of the store."""
@@ -120,6 +120,8 @@ class StateAt:
         for fragment in range(layout.fragments):
             named = blob_of(fragment)
             blob = None if named is None else open_tensors(self._store, *named)
+            if blob is not None:
+                check_holds(blob, layout.of(fragment))
             for tensor in layout.of(fragment):
                 if blob is None:
                     yield tensor.name, np.zeros(tensor.shape, np.float32)
@@ -179,7 +181,6 @@ def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
     store = place.open_store(opened)
     try:
         opening = read_opening(store, opened)
-        _check_fragment(place, asked, opening)
         found: State | None = None
         last: State | None = None
         for folded in refold(_with(first, envelopes), opening):
@@ -191,7 +192,8 @@ def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
         if holds is not None and found is None:
             raise NotReached(
                 f"run {place.run}: {told} is not on this tape, which ends at position "
-                f"{last.position}, step {last.step}, versions {_range_told(last.versions)}"
+                f"{last.position}, step {last.step}, with {len(last.versions)} fragments at "
+                f"versions {_range_told(last.versions)}"
             )
         return StateAt(found or last, store)
     except BaseException:
@@ -212,7 +214,18 @@ def read_opening(store: BlobStore, opened: RunOpened) -> Opening:
     """The stored opening that RunOpened names, checked against its digest."""
     key = opening_key(opened.run, opened.opening)
     payload = small_whole(store, key, opened.opening, position=1)
-    return decode_opening(payload, opened.opening)
+    try:
+        opening = decode_opening(payload, opened.opening)
+    except BlobCorrupt as error:
+        raise Differs(str(error), 1, key) from None
+    if len(opening.fragments) != opening.layout.fragments:
+        raise Differs(
+            f"the opening names {len(opening.fragments)} first fragments; its layout has "
+            f"{opening.layout.fragments}",
+            1,
+            key,
+        )
+    return opening
 
 
 def _with(first: Envelope | None, rest: Iterator[Envelope]) -> Iterator[Envelope]:

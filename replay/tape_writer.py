@@ -95,6 +95,8 @@ def open_writer(path: Path, header: Header) -> TapeWriter:
     try:
         if not path.exists():
             _create(path, header)
+        if not path.is_file():
+            raise Unwritable(f"tape file {path}: this is no file; name another one with -o")
         file = path.open("r+b")
     except OSError as error:
         raise _unwritable(path, error) from None

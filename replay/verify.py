@@ -122,7 +122,7 @@ def verify_place(place: Place, threads: int, tell: Tell) -> Proof:
         assert opened is not None
         store = place.open_store(opened)
     except Corrupt as error:
-        proof.first_difference = _difference(error)
+        proof.first_difference = difference(error)
         return proof
     try:
         proof.store = store.url
@@ -144,7 +144,7 @@ def _prove(
     try:
         opening = read_opening(store, opened)
     except Corrupt as error:
-        proof.first_difference = _difference(error)
+        proof.first_difference = difference(error)
         return
     with ThreadPoolExecutor(threads, "verify", initializer=self_test) as pool:
         pending: deque[Future[tuple[int, int]]] = deque()
@@ -169,7 +169,7 @@ def _prove(
                 settle(AHEAD_MAX * threads)
             settle(0)
         except Corrupt as error:
-            proof.first_difference = _difference(error)
+            proof.first_difference = difference(error)
             proof.fates = ()
             for future in pending:
                 future.cancel()
@@ -213,7 +213,8 @@ def _carried_out(check: Check) -> tuple[int, int]:
     return int(check.is_merge), check.run()
 
 
-def _difference(error: Corrupt) -> Difference:
+def difference(error: Corrupt) -> Difference:
+    """What a failure says is wrong, and where."""
     match error:
         case Differs():
             return Difference(error.what, error.position, error.key)

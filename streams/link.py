@@ -19,11 +19,11 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from streams.errors import AskedWrongly, PermissionDenied, ServerUnreachable, Trouble
+from streams.tolerant import TolerantClient
 
 OPEN_SECONDS = 2.0
 API_SECONDS = 5.0
@@ -95,7 +95,7 @@ class Link:
     """One socket, one client. Ends once, with a reason, and never comes back."""
 
     def __init__(self, name: str, on_end: Callable[[], None]) -> None:
-        self.client = Client()
+        self.client = TolerantClient()
         self.ended = asyncio.Event()
         self.reason = ""
         self._name = name
@@ -186,7 +186,10 @@ class Link:
         try:
             reply = await self.request(Message(subject, payload), seconds=seconds)
         except Nobody:
-            raise Nobody(f"{subject} is not answered: is JetStream on in this account?") from None
+            raise Nobody(
+                f"a NATS server answers, but no JetStream ({subject}): start nats-server with -js, "
+                "or turn JetStream on for this account"
+            ) from None
         return answer_of(subject, reply)
 
     async def listen(self, subject: str, limit: int) -> Mailbox:

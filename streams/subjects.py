@@ -7,15 +7,14 @@ import re
 from streams.errors import BadName
 from streams.events import Event, Fact, learner_of
 
+NAME_RULE = "use 1 to 48 of a-z, 0-9 and -, beginning with a letter or digit"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")  # no _: it parts run and region
 
 
 def checked(name: str, what: str) -> str:
     """The name itself, if it may stand in a subject and a key; else BadName."""
     if not _NAME.fullmatch(name):
-        raise BadName(
-            f"{what} {name!r}: use 1 to 48 of a-z, 0-9 and -, beginning with a letter or digit"
-        )
+        raise BadName(f"{what} {name!r}: {NAME_RULE}")
     return name
 
 

@@ -21,6 +21,7 @@ from streams.events import (
     FragmentMerged,
     LearnerJoined,
     LearnerLeft,
+    LearnerLost,
     MergeAbandoned,
     MessageRefused,
     RoundOpened,
@@ -30,7 +31,7 @@ from streams.events import (
 )
 
 NOT_FINITE = "not finite"
-REFUSALS_MAX = 3  # answers of ours that may be refused in one round before we leave it alone
+REFUSALS_MAX = 3  # answers of ours that may be refused in one round before we wait a while
 
 
 def begin(opening: Opening, learner: str) -> State:
@@ -55,6 +56,8 @@ def _apply(state: State, event: Event) -> State:
             return _joined(state, event)
         case LearnerLeft() if event.learner == state.learner:
             return _left(state, event)
+        case LearnerLost() if event.learner == state.learner:
+            return _lost(state, event)
         case DeltaOffered() if event.learner == state.learner:
             return _offered(state, event)
         case DeltaRefused() if event.learner == state.learner:
@@ -94,6 +97,26 @@ def healing(state: State) -> State:
     fragments = tuple(replace(fragment, copy=None, answered=0) for fragment in state.fragments)
     kept = tuple(draft for draft in state.drafts if draft.copy is None)
     return replace(state, refresh="heal", fragments=fragments, making=(), drafts=kept)
+
+
+def untold(state: State) -> tuple[Adoption, ...]:
+    """The adoptions still worth telling: each fragment's newest, and those that copies start from.
+
+    A newer one says all that an older one did, so they do not pile up while offers are refused.
+    """
+    copies = (
+        *state.making,
+        *(draft.copy for draft in state.drafts),
+        *(fragment.copy for fragment in state.fragments),
+    )
+    bases = [(copy.fragment, copy.base.version) for copy in copies if copy is not None]
+    newest = {adoption.fragment: adoption.version for adoption in state.adoptions}
+    return tuple(
+        adoption
+        for adoption in state.adoptions
+        if adoption.version == newest[adoption.fragment]
+        or (adoption.fragment, adoption.version) in bases
+    )
 
 
 def _joined(state: State, event: LearnerJoined) -> State:
@@ -159,25 +182,32 @@ def _refused(state: State, event: DeltaRefused) -> State:
     if isinstance(word, DeltaOffered) and word.said == event.said:
         lost = () if event.reason.startswith("adopted") else word.adopted
         state = replace(state, adoptions=(*lost, *state.adoptions))
+        state = replace(state, adoptions=untold(state))
     state = _settled(state, event.said)
     if event.fragment < len(state.fragments):
         fragment = state.fragments[event.fragment]
         if fragment.answered == event.round:
-            refusals = fragment.refusals + 1
-            answered = 0 if refusals < REFUSALS_MAX else event.round
-            fragment = replace(fragment, answered=answered, refusals=refusals)
+            fragment = replace(fragment, answered=0, refusals=fragment.refusals + 1)
+            if fragment.refusals >= REFUSALS_MAX:
+                fragment = replace(fragment, copy=None, wait_steps=state.opening.run.inner_steps)
             state = changed(state, event.fragment, fragment)
     if event.reason.startswith(NOT_FINITE) and event.learner_step > state.healed_step:
         return healing(state)
     return state
 
 
+def _lost(state: State, event: LearnerLost) -> State:
+    """Nobody waits for us any more, until a word of ours is heard."""
+    ours = bool(state.incarnation) and event.incarnation == state.incarnation
+    return replace(state, lost=True) if ours else state
+
+
 def _settled(state: State, said: int) -> State:
-    """A word of ours stands on the tape: the next one may be said."""
+    """A word of ours stands on the tape: we live, and the next one may be said."""
     word = state.in_flight
     if word is not None and getattr(word, "said", 0) == said:
-        return replace(state, in_flight=None)
-    return state
+        state = replace(state, in_flight=None)
+    return replace(state, lost=False)
 
 
 def _checkpoint_stored(state: State, event: CheckpointStored) -> State:
@@ -189,14 +219,17 @@ def _checkpoint_stored(state: State, event: CheckpointStored) -> State:
 
 
 def _complained(state: State, event: MessageRefused) -> State:
-    if f".{state.learner}." in event.source:
+    if event.source.split(".")[3:4] == [state.learner]:
         return replace(state, complaint=event.reason)
     return state
 
 
 def _round_opened(state: State, event: RoundOpened) -> State:
     fragment = replace(
-        state.fragments[event.fragment], round=Round(event.round, event.version, True), refusals=0
+        state.fragments[event.fragment],
+        round=Round(event.round, event.version, True),
+        refusals=0,
+        wait_steps=1,
     )
     return replace(
         changed(state, event.fragment, fragment),

@@ -45,7 +45,7 @@ def due(state: State, ahead: Iterable[int] = ()) -> tuple[int, ...]:
         index
         for index, fragment in enumerate(state.fragments)
         if (index in soon or _wants_answer(fragment))
-        and state.learner_step > fragment.offered_step
+        and state.learner_step >= fragment.offered_step + fragment.wait_steps
         and state.tokens_trained > fragment.anchor.tokens_trained
         and _is_free(fragment, fragment.anchor.version, fragment.anchor.learner_step)
     )
@@ -57,7 +57,7 @@ def is_usable(state: State, copy: Copy) -> bool:
     stale = fragment.newest - copy.base.version
     return (
         copy.tokens > 0
-        and copy.learner_step > fragment.offered_step
+        and copy.learner_step >= fragment.offered_step + fragment.wait_steps
         and stale <= state.opening.run.merge.staleness_versions_max
         and _is_free(fragment, copy.base.version, copy.base.learner_step)
     )
@@ -97,8 +97,13 @@ def _at_boundary(state: State, ahead: tuple[int, ...]) -> Iterator[BoundaryAsk]:
         yield Adopt(versions, state.refresh)
     if not (state.checkpointing or state.closed or state.refresh):
         since_steps = state.learner_step - state.checkpointed_step
-        if since_steps >= state.opening.run.checkpoint_steps:
+        if since_steps >= state.opening.run.checkpoint_steps or _must_speak(state):
             yield StoreCheckpoint(state.learner_step)
+
+
+def _must_speak(state: State) -> bool:
+    """Whether we are taken for dead and have no other word to say: no round may be open then."""
+    return state.lost and state.in_flight is None and not (state.drafts or state.making)
 
 
 def _all_fetched(state: State) -> tuple[tuple[int, int], ...]:

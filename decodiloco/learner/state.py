@@ -73,8 +73,8 @@ class Fragment:
     """One fragment as this learner sees it.
 
     `answered` is the round that was answered last, `refusals` counts those of the round at hand,
-    `offered_step` the step of the newest copy
-    that was offered, `merged_step` and `merged_version` those of our last merged offer.
+    `offered_step` the step of the newest copy that was offered, and `wait_steps` after that the
+    next may be made; `merged_step` and `merged_version` are those of our last merged offer.
     `fetching` and `fetched` are versions on their way and at hand, -1 for none.
     """
 
@@ -86,6 +86,7 @@ class Fragment:
     answered: int = 0
     refusals: int = 0
     offered_step: int = -1
+    wait_steps: int = 1
     merged_step: int = -1
     merged_version: int = -1
     fetching: int = -1
@@ -129,7 +130,8 @@ class Checkpoint:
 class State:
     """A learner between two happenings.
 
-    `incarnation` is 0 until its `LearnerJoined` stands on the tape. `making` are offers on their
+    `incarnation` is 0 until its `LearnerJoined` stands on the tape; `lost` says that the tape
+    calls it silent, and has no word of it since. `making` are offers on their
     way to the store, `drafts` what waits to be said, `in_flight` the word that was said and is
     not on the tape yet, `adoptions` those that no word has told. `refresh` asks for every
     fragment anew, overwritten at once: to heal what is not finite, or to close; `final` is true
@@ -145,6 +147,7 @@ class State:
     incarnation: int = 0
     joined: LearnerJoined | None = None
     ended_by: int = 0
+    lost: bool = False
     learner_step: int = 0
     tokens_trained: int = 0
     cursor: bytes = b""

@@ -27,7 +27,7 @@ from decodiloco.learner.happenings import (
     Spoken,
     Stepped,
 )
-from decodiloco.learner.machine import changed
+from decodiloco.learner.machine import changed, untold
 from decodiloco.learner.state import Anchor, Copy, Draft, Fragment, State
 from streams.events import Adoption, LearnerLeft
 
@@ -128,6 +128,7 @@ def _adopted(state: State, happening: Adopted) -> State:
             copy=None if happening.refresh else fragment.copy,
         )
         state = changed(state, index, fragment)
+    state = replace(state, adoptions=untold(state))
     if happening.refresh == "heal":
         state = replace(state, healed_step=state.learner_step)
     if happening.refresh == "close":

@@ -14,6 +14,7 @@ from decodiloco.errors import Orphaned, StoreDenied
 from decodiloco.learner.core import LearnerCore
 from decodiloco.learner.jobs import CheckpointJob, FetchJob, Job, Result
 from decodiloco.learner.network import Changes
+from decodiloco.learner.waits import Waits
 from decodiloco.places import Places
 from streams.errors import Corrupt, PermissionDenied, Trouble
 from streams.events import Moments, RoundOpened, Word, learner_of
@@ -21,6 +22,7 @@ from streams.pulse import Beat
 from streams.tape import Tape
 
 RESEND_SECONDS = 5.0
+TELL_SECONDS = 2.0
 UPLOADS_AT_ONCE = 4
 RETRY_SECONDS_MIN = 0.25
 RETRY_SECONDS_MAX = 8.0
@@ -43,7 +45,7 @@ class Transport:
         self._region = region
         self._inbox = places.inboxes[region]
         self._heard_seconds = time.monotonic()
-        self._waiting: dict[str, str] = {}
+        self._waits = Waits(core.run.name, core.state.learner)
         self._pool = ThreadPoolExecutor(UPLOADS_AT_ONCE, thread_name_prefix="decodiloco-bytes")
 
     async def run(self) -> None:
@@ -74,16 +76,25 @@ class Transport:
 
         deadline = time.monotonic() + self.core.run.times.orphan_seconds_max
         while not settled():
-            self._waiting["join"] = "join"
             await self._say_once(self.core.join_word(self._region, fingerprint, moments))
-            await self.changes.wait(settled, RESEND_SECONDS)
+            if not await self.changes.wait(settled, TELL_SECONDS):
+                self._waits.begin("syncer", self._why_not_admitted())
+                await self.changes.wait(settled, RESEND_SECONDS - TELL_SECONDS)
             if time.monotonic() > deadline:
-                why = self.core.state.complaint or "no syncer answers; is one running?"
                 raise Orphaned(
                     f"run {self.core.run.name}: learner {self.core.state.learner} was not "
-                    f"admitted for {self.core.run.times.orphan_seconds_max:.0f} s ({why})"
+                    f"admitted for {self.core.run.times.orphan_seconds_max:.0f} s "
+                    f"({self._why_not_admitted()})"
                 )
-        self._waiting.pop("join", None)
+        state = self.core.state
+        if state.incarnation:
+            self._waits.end("syncer")
+            self._waits.info("joined", position=state.incarnation, learner_step=state.learner_step)
+
+    def _why_not_admitted(self) -> str:
+        return self.core.state.complaint or (
+            "no syncer has taken up its word yet; start one with `decodiloco syncer --config ...`"
+        )
 
     async def fetch(self, jobs: list[FetchJob]) -> list[Result | None]:
         """The results of several fetches, in order; trouble is ridden over for a minute."""
@@ -105,6 +116,8 @@ class Transport:
             async for beat in beats:
                 if beat.role == "syncer":
                     self._heard_seconds = time.monotonic()
+                    if self.core.state.incarnation:
+                        self._waits.end("syncer")
 
     async def _beat(self) -> None:
         """Heartbeats, once joined; and the watch over the run's own silence."""
@@ -117,6 +130,9 @@ class Transport:
                     "see that its NATS server and a syncer are running, then join again"
                 )
             state = self.core.state
+            if silent_seconds > times.lost_seconds and state.incarnation:
+                why = "neither a syncer nor the tape was heard; training goes on meanwhile"
+                self._waits.begin("syncer", why)
             if state.incarnation and not state.left:
                 values: dict[str, int | float | str] = {
                     "incarnation": state.incarnation,
@@ -124,7 +140,7 @@ class Transport:
                     "tokens_trained": state.tokens_trained,
                     "step_seconds": state.step_seconds or 0.0,
                     "loss": state.loss,
-                    "waiting": next(iter(self._waiting.values()), ""),
+                    "waiting": self._waits.longest(),
                 }
                 await self._places.pulse.beat(Beat("learner", state.learner, values))
             await asyncio.sleep(times.heartbeat_seconds)
@@ -144,11 +160,11 @@ class Transport:
     async def _say_once(self, word: Word) -> None:
         try:
             await self._inbox.say(word)
-            self._waiting.pop("inbox", None)
+            self._waits.end("inbox")
         except PermissionDenied:
             raise
-        except Trouble:
-            self._waiting["inbox"] = "inbox"
+        except Trouble as error:
+            self._waits.begin("inbox", str(error))
 
     async def _work(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -181,13 +197,13 @@ class Transport:
             tries += 1
             try:
                 result: Result = await loop.run_in_executor(self._pool, job.run_on, self.store)
-                self._waiting.pop("store", None)
+                self._waits.end("store")
                 return result
             except Corrupt:
                 if tries >= CORRUPT_READS_MAX:
                     raise
             except Trouble as error:
-                self._waiting["store"] = "store"
+                self._waits.begin("store", str(error))
                 if isinstance(error, StoreDenied) and tries >= DENIED_TRIES_MAX:
                     raise
                 if give_up_seconds is not None and loop.time() > give_up_seconds:

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from decodiloco.config import Config
-from decodiloco.local.folder import wants_server, write_config
+from decodiloco.local.folder import config_there, forget_config, wants_server, write_config
 from decodiloco.local.kills import Injector
 from decodiloco.local.plan import (
     Kill,
@@ -58,6 +58,7 @@ class Cluster:
         self._display = display
         self._supervisor = Supervisor(folder, display.note)
         self._heard_seconds = 0.0
+        self._is_new = config_there(folder) is None
 
     async def run(self, kills: Sequence[Kill]) -> Story:
         """Starts or continues the run and stays with it to its end.
@@ -98,8 +99,7 @@ class Cluster:
         folder = str(self._folder)
         places = await open_places(self._config, "demo")
         try:
-            if not await _is_opened(places):
-                await self._supervisor.run_once(opener_role(folder))
+            await self._open(places)
             await self._catch_up(places)
             if self.story.closed is None:
                 await self._accompany(places, kills)
@@ -108,6 +108,16 @@ class Cluster:
             await self._supervisor.run_once(recorder_role(folder, follow=False))
         finally:
             await places.close()
+
+    async def _open(self, places: Places) -> None:
+        """Opens the run, if that has not been done; a folder binds nobody to one that failed."""
+        try:
+            if not await _is_opened(places):
+                await self._supervisor.run_once(opener_role(str(self._folder)))
+        except Trouble:
+            if self._is_new:
+                forget_config(self._folder)
+            raise
 
     async def _catch_up(self, places: Places) -> None:
         """Reads what an earlier start left on the tape, so that it is not done again."""
@@ -178,9 +188,10 @@ class Cluster:
             self._display.tick(self.story)
             patience = QUIET_SECONDS_MAX if self.story.closed is None else FAREWELL_SECONDS_MAX
             if loop.time() - self._heard_seconds > patience:
+                waits = f" ({self.story.waits})" if self.story.waits else ""
                 raise Trouble(
                     f"nothing was written to the tape for {patience:.0f} s at position "
-                    f"{self.story.position}; look into {self._folder}/logs"
+                    f"{self.story.position}{waits}; look into {self._folder}/logs"
                 )
             await asyncio.sleep(TICK_SECONDS)
         self._display.tick(self.story)

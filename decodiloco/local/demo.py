@@ -25,6 +25,7 @@ from decodiloco.local.folder import (
 from decodiloco.local.plan import Kill, kills_of, learner_ids, syncer_ids
 from decodiloco.local.summary import in_words, next_commands, summarized
 from decodiloco.local.view import Display
+from decodiloco.places import check_places
 from decodiloco.stopping import run_until_stopped
 from streams.errors import ServerUnreachable
 
@@ -48,13 +49,14 @@ class Asked:
 
 def demo(asked: Asked, as_json: bool) -> int:
     """Runs a demo to its end, or tells the summary of the one that ended here; an exit code."""
+    config = demo_config(asked)
+    check_places(config)
     if asked.nats is not None and not answers(asked.nats):
         raise ServerUnreachable(
             f"nats {asked.nats}: nobody answers there; start a server, or leave --nats out to "
             "get one of the demo's own"
         )
     with held(asked.folder):
-        config = demo_config(asked)
         check_same_run(asked.folder, config)
         ids = (*learner_ids(asked.learners), *syncer_ids(settings.SYNCERS))
         kills = kills_of(asked.kills, asked.steps, ids)
@@ -72,6 +74,7 @@ def up(
 ) -> int:
     """Runs a cluster for somebody's own config to its end; an exit code."""
     config = load_config(config_path, overrides)
+    check_places(config)
     learner_ids(size.learners)
     syncer_ids(size.syncers)
     folder = folder or Path("runs") / config.run.name

@@ -74,6 +74,11 @@ def write_config(folder: Path, tables: Mapping[str, Any]) -> Config:
     return load_config(folder / "run.toml")
 
 
+def forget_config(folder: Path) -> None:
+    """Takes back the config of a run that could not be opened: the next may be another."""
+    (folder / "run.toml").unlink(missing_ok=True)
+
+
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Keeps a finished run's summary: some of it was heard and stands on no tape."""
     _write_whole(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
@@ -89,7 +94,16 @@ def summary_there(folder: Path) -> dict[str, Any] | None:
 
 
 def answers(nats_url: str) -> bool:
-    """Whether anything listens at a server's address."""
+    """Whether anything listens at a server's address, or at one of several."""
+    return any(_listens(one) for one in nats_url.split(","))
+
+
+def wants_server(nats_url: str) -> bool:
+    """Whether an address is this machine's own and nobody answers there."""
+    return urlsplit(nats_url).hostname in LOOPBACK and not answers(nats_url)
+
+
+def _listens(nats_url: str) -> bool:
     parts = urlsplit(nats_url)
     address = (parts.hostname or "", 4222 if parts.port is None else parts.port)
     try:
@@ -99,12 +113,10 @@ def answers(nats_url: str) -> bool:
         return False
 
 
-def wants_server(nats_url: str) -> bool:
-    """Whether an address is this machine's own and nobody answers there."""
-    return urlsplit(nats_url).hostname in LOOPBACK and not answers(nats_url)
-
-
 def _write_whole(path: Path, text: str) -> None:
     draft = path.with_name(path.name + ".new")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise Trouble(f"cannot write {path}: {error.strerror or error}; see to its disk") from None

@@ -43,6 +43,7 @@ class Lane:
     step_seconds: float = 0.0
     loss: float | None = None
     heard_seconds: float | None = None
+    waiting: str = ""
     digest: bytes = b""
 
     @property
@@ -165,6 +166,7 @@ class Story:
         lane.learner_step = max(lane.learner_step, step)
         lane.tokens_trained = max(lane.tokens_trained, int(beat.values.get("tokens_trained", 0)))
         lane.step_seconds = float(beat.values.get("step_seconds", lane.step_seconds))
+        lane.waiting = str(beat.values.get("waiting", ""))
         if "loss" in beat.values and step:
             lane.loss = float(beat.values["loss"])
         for outage in self.outages:
@@ -192,6 +194,12 @@ class Story:
     def living(self) -> tuple[str, ...]:
         """Learners that have joined and not gone, by id."""
         return tuple(id_ for id_ in sorted(self.lanes) if self.lanes[id_].state == "training")
+
+    @property
+    def waits(self) -> str:
+        """Who waits for what, in words; empty when nobody does."""
+        lanes = [self.lanes[id_] for id_ in self.living]
+        return ", ".join(f"{lane.id} waits for the {lane.waiting}" for lane in lanes if lane.waiting)
 
     def finished(self) -> bool:
         """Whether the run is closed, nobody is left in it and its last evaluation is there.

@@ -54,7 +54,7 @@ class Supervisor:
         """Runs a role to its end; Trouble with the last line of its log when it fails."""
         status = await self._live(role)
         if status != 0:
-            raise Failed(role.name, status, self._last_words(role))
+            raise self._failed(role, status)
 
     async def keep(self, role: Role) -> None:
         """Runs a role until it ends well, and starts it again when it does not.
@@ -72,9 +72,10 @@ class Supervisor:
             if loop.time() - began_seconds > STEADY_SECONDS:
                 restarts, pause_seconds = 0, PAUSE_SECONDS
             if status == 2 or restarts == RESTARTS_MAX:
-                raise Failed(role.name, status, self._last_words(role))
+                raise self._failed(role, status)
             restarts += 1
-            self._say(f"{role.name} {_how(status)}; started again in {pause_seconds:.0f} s")
+            told = self._told(role, status)
+            self._say(f"{told}; started again in {pause_seconds:.0f} s")
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
             if role.name in self._stopping:
@@ -108,18 +109,21 @@ class Supervisor:
         self._register.unlink(missing_ok=True)
 
     async def _live(self, role: Role) -> int:
-        self._logs.mkdir(parents=True, exist_ok=True)
-        with self._log(role).open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                role.module,
-                *role.arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+            with self._log(role).open("ab") as log:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    role.module,
+                    *role.arguments,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise Trouble(f"{role.name} cannot be started: {error}") from None
         self._running[role.name] = process
         self._write_register()
         return await process.wait()
@@ -127,11 +131,21 @@ class Supervisor:
     def _log(self, role: Role) -> Path:
         return self._logs / f"{role.name}.log"
 
-    def _last_words(self, role: Role) -> str:
+    def _failed(self, role: Role, status: int) -> Failed:
+        return Failed(f"{self._told(role, status)} (all of it: {self._log(role)})", status)
+
+    def _told(self, role: Role, status: int) -> str:
+        """How a role ended, with its last words where it had a choice."""
+        if status < 0:
+            return f"{role.name} was ended by {signal.Signals(-status).name}"
         with self._log(role).open("rb") as log:
             log.seek(max(0, self._log(role).stat().st_size - LOG_TAIL_BYTES))
             lines = log.read().decode("utf-8", "replace").strip().splitlines()
-        return f"{lines[-1] if lines else 'it said nothing'} (all of it: {self._log(role)})"
+        last = lines[-1] if lines else "it said nothing"
+        told = last.removeprefix("decodiloco: ").removeprefix("replay: ")
+        if told != last:  # a clear message of ours says enough
+            return f"{role.name}: {told}"
+        return f"{role.name} ended with exit code {status}: {last}"
 
     def _write_register(self) -> None:
         pids = {name: pid for name in self._running if (pid := self.pid(name)) is not None}
@@ -141,14 +155,17 @@ class Supervisor:
                 entries.append([name, pid, psutil.Process(pid).create_time()])
             except psutil.NoSuchProcess:
                 continue
-        self._register.write_text(json.dumps(entries) + "\n", encoding="utf-8")
+        draft = self._register.with_name(self._register.name + ".new")
+        with suppress(OSError):  # a full disk; a next start then finds an older register
+            draft.write_text(json.dumps(entries) + "\n", encoding="utf-8")
+            draft.replace(self._register)
 
 
 class Failed(Trouble):
     """A process of the cluster ended badly and is not started again."""
 
-    def __init__(self, name: str, status: int, last_words: str) -> None:
-        super().__init__(f"{name} {_how(status)}: {last_words}")
+    def __init__(self, told: str, status: int) -> None:
+        super().__init__(told)
         self.exit_code = status if status in (1, 2, 3) else 3
 
 
@@ -162,7 +179,7 @@ def end_leftovers(folder: Path) -> list[str]:
     if not register.exists():
         return []
     left: dict[str, psutil.Process] = {}
-    for name, pid, created_seconds in json.loads(register.read_text(encoding="utf-8")):
+    for name, pid, created_seconds in _registered(register):
         try:
             process = psutil.Process(pid)
             if process.create_time() == created_seconds:
@@ -176,6 +193,13 @@ def end_leftovers(folder: Path) -> list[str]:
         _end([left[name] for name in left if name.startswith(hearer)])
     register.unlink()
     return sorted(left)
+
+
+def _registered(register: Path) -> list[tuple[str, int, float]]:
+    try:
+        return [(name, pid, at) for name, pid, at in json.loads(register.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []  # whoever broke the file took our knowledge with it
 
 
 def _end(processes: Sequence[psutil.Process]) -> None:
@@ -204,9 +228,3 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
     except ProcessLookupError:
         return  # it ended in between
-
-
-def _how(status: int) -> str:
-    if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
-    return f"ended with exit code {status}"

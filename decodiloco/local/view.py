@@ -134,6 +134,8 @@ def _nobody(story: Story) -> str:
 
 def _brief(lane: Lane) -> str:
     told = "" if lane.state == "training" else f" ({lane.state})"
+    if lane.state == "training" and lane.waiting:
+        told = f" (waits for the {lane.waiting})"
     return f"{lane.id} {lane.learner_step}{told}"
 
 
@@ -145,6 +147,8 @@ def _bar(lane: Lane, story: Story) -> str:
 def _state(lane: Lane, now_seconds: float) -> Text:
     if lane.state == "training":
         silent = lane.heard_seconds is None or now_seconds - lane.heard_seconds > SILENT_SECONDS
+        if lane.waiting and not silent:
+            return Text(f"waits: {lane.waiting}", style="yellow")
         return Text("silent", style="red") if silent else Text("training", style="green")
     return Text(lane.state, style="green" if lane.state == "finished" else "bold red")
 

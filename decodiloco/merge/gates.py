@@ -66,8 +66,9 @@ def check_squares(name: str, said: float, found: float) -> str | None:
 
 
 def reason(kind: str, detail: str = "") -> str:
-    """A reason as it goes into a fact."""
-    return (f"{kind}: {detail}" if detail else kind)[:REASON_MAX]
+    """A reason as it goes into a fact: ASCII only, since a stranger's names may stand in it."""
+    told = f"{kind}: {detail}" if detail else kind
+    return told.encode("ascii", "backslashreplace").decode()[:REASON_MAX]
 
 
 def _difference(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:

@@ -290,7 +290,10 @@ def _place(url: str) -> tuple[str, str]:
 def _checked_endpoint(endpoint: str | None) -> str:
     if endpoint is None:
         return "AWS"
-    parts = urlsplit(endpoint)
+    try:
+        parts = urlsplit(endpoint)
+    except ValueError:  # an unclosed bracket
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         raise ConfigInvalid(
             f"store endpoint {hide_credentials(endpoint)!r}: use http://host:port or https://host"

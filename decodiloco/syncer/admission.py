@@ -28,6 +28,9 @@ from streams.events import (
 )
 from streams.inbox import Letter
 
+LEARNERS_MAX = 1024  # ids in a run's life: all of them may stand in one fact
+SPEAKERS_MAX = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
@@ -102,6 +105,8 @@ def _join(state: State, word: LearnerJoined, letter: Letter, subject: str) -> Ve
         said > real for said, real in zip(word.versions, state.versions, strict=True)
     ):
         return Unreadable(subject, "joins at versions that do not exist")
+    if known is None and len(state.learners) >= LEARNERS_MAX:
+        return Unreadable(subject, f"this run has {LEARNERS_MAX} learners; take the id of one")
     step, tokens = (known.learner_step, known.tokens_trained) if known else (0, 0)
     if (word.learner_step, word.tokens_trained) != (step, tokens):
         return Unreadable(
@@ -119,9 +124,23 @@ def _speak(
         return Unreadable(subject, "life and said begin at 1")
     if life == word.life and word.said <= said:
         return Ignored("this word is on the tape already")
+    if word.speaker not in state.speakers and len(state.speakers) >= SPEAKERS_MAX:
+        return Unreadable(subject, f"this run has heard {SPEAKERS_MAX} speakers")
     if isinstance(word, RunClosing) and state.closing is not None:
         return Ignored("the run is closing already")
+    if isinstance(word, EvaluationReported) and not _stood(state, word):
+        return Unreadable(subject, "evaluates versions that never stood")
     return Admitted(word)
+
+
+def _stood(state: State, word: EvaluationReported) -> bool:
+    """Whether these versions may have stood at that step: each merge makes one version."""
+    return (
+        len(word.versions) == len(state.fragments)
+        and all(said <= now for said, now in zip(word.versions, state.versions, strict=True))
+        and sum(word.versions) == word.step <= state.step
+        and word.tokens <= state.tokens
+    )
 
 
 def _tell(
@@ -130,16 +149,12 @@ def _tell(
     if word.incarnation != learner.incarnation or learner.status == "left":
         return Ignored("said by a life that has ended")
     if isinstance(word, LearnerLeft):
-        faults = offer_gates.adoption_fault(state, learner, word.adopted)
-        if faults or not _grows(learner, word):
-            return Unreadable(subject, faults or "counters go back")
+        fault = offer_gates.farewell_fault(state, learner, word)
+        if fault is not None:
+            return Unreadable(subject, fault)
+    elif word.step > state.step or word.learner_step < learner.joined_step:
+        return Unreadable(subject, "a checkpoint of a step that was not")
     return Admitted(word)
-
-
-def _grows(learner: Learner, word: LearnerLeft) -> bool:
-    return (
-        word.learner_step >= learner.learner_step and word.tokens_trained >= learner.tokens_trained
-    )
 
 
 def _offer(state: State, learner: Learner, word: DeltaOffered) -> Verdict:

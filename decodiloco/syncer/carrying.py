@@ -1,15 +1,18 @@
 """Asks that take long, carried out in threads: merges, snapshots, the closing digest.
 
 Each gives a draft when it is done. Bytes are durable before the draft exists. A transient
-trouble of the store is tried again; an ask that is no longer owed is forgotten.
+trouble of the store is tried again; an ask that is no longer owed is forgotten. A merge that waits
+for bytes holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
+from threading import Event, Semaphore
+from types import TracebackType
 
 import numpy as np
 
@@ -30,17 +33,51 @@ from decodiloco.telemetry import log
 
 Long = MergeFragment | StoreSnapshot | CloseRun
 RETRY_SECONDS_MAX = 10.0
+WAITING_MAX = 64  # jobs that may wait for bytes at once
+
+
+class Room:
+    """Room for so many jobs that compute. Who waits inside gives its room to another meanwhile."""
+
+    def __init__(self, jobs: int) -> None:
+        self._free = Semaphore(jobs)
+        self._closed = Event()
+
+    def __enter__(self) -> Room:
+        self._free.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._free.release()
+
+    def close(self) -> None:
+        """Nobody waits inside any more: whoever does is cancelled."""
+        self._closed.set()
+
+    def sleep(self, seconds: float) -> None:
+        """Waits outside. Raises CancelledError once the room is closed."""
+        self._free.release()
+        closed = self._closed.wait(seconds)
+        self._free.acquire()
+        if closed:
+            raise asyncio.CancelledError
 
 
 class Carrier:
-    """Runs what is owed and takes long; one job a key."""
+    """Runs what is owed and takes long; one job a key, `jobs` at once."""
 
-    def __init__(self, places: Places, threads: int, done: Callable[[Draft], None]) -> None:
+    def __init__(self, places: Places, jobs: int, done: Callable[[str, Draft], None]) -> None:
         self._places = places
         self._done = done
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._room = Room(jobs)
         self._pool = ThreadPoolExecutor(
-            max_workers=threads, thread_name_prefix="merge", initializer=_tested
+            max_workers=jobs + WAITING_MAX, thread_name_prefix="merge", initializer=_tested
         )
 
     def compare(self, state: State, asks: tuple[Ask, ...]) -> None:
@@ -51,6 +88,10 @@ class Carrier:
         for key, ask in wanted.items():
             if key not in self._jobs:
                 self._jobs[key] = asyncio.create_task(self._carry(state, ask), name=key)
+
+    def forget(self, key: str) -> None:
+        """What this job gave was decided upon. If the ask is owed all the same, it starts anew."""
+        self._jobs.pop(key, None)
 
     def check(self) -> None:
         """Raises what a job has died of."""
@@ -67,6 +108,7 @@ class Carrier:
         self._jobs.clear()
         for job in jobs:
             job.cancel()
+        self._room.close()
         await asyncio.gather(*jobs, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -75,21 +117,30 @@ class Carrier:
         pause_seconds = 0.2
         while True:
             try:
-                draft = await loop.run_in_executor(self._pool, carry, self._places, state, ask)
+                draft = await loop.run_in_executor(self._pool, self._carried, state, ask)
             except StoreUnreachable as error:
                 log("syncer").warning("the store does not answer", ask=ask.key, error=str(error))
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_MAX)
                 continue
-            self._done(draft)
+            self._done(ask.key, draft)
             return
 
+    def _carried(self, state: State, ask: Long) -> Draft:
+        with self._room as room:
+            return carry(self._places, state, ask, room.sleep)
 
-def carry(places: Places, state: State, ask: Long) -> Draft:
-    """Carries one ask out, in this thread; the bytes are stored when it returns."""
+
+def carry(
+    places: Places, state: State, ask: Long, sleep: Callable[[float], None] = time.sleep
+) -> Draft:
+    """Carries one ask out, in this thread; the bytes are stored when it returns.
+
+    It waits for absent bytes by `sleep`, which takes seconds.
+    """
     match ask:
         case MergeFragment():
-            return _merge(places, state, ask)
+            return _merge(places, state, ask, sleep)
         case StoreSnapshot():
             payload = encode_state(state)
             manifest = put_small(
@@ -98,17 +149,19 @@ def carry(places: Places, state: State, ask: Long) -> Draft:
             return drafting.from_snapshot(state.position, manifest)
         case CloseRun():
             digest = model_digest(state.layout, newest_tensors(places, state))
-            return drafting.from_close(state.versions, digest)
+            return drafting.while_owed(ask, drafting.from_close(state.versions, digest))
 
 
-def _merge(places: Places, state: State, ask: MergeFragment) -> Draft:
-    began = monotonic()
+def _merge(
+    places: Places, state: State, ask: MergeFragment, sleep: Callable[[float], None]
+) -> Draft:
+    began = time.monotonic()
     order = merge_order(state, ask.round)
-    result = merge_fragment(order, places.store)
+    result = merge_fragment(order, places.store, sleep=sleep)
     if isinstance(result, Merged):
         for key, parts in result.blobs(order):
             places.store.put(key, parts)
-    return drafting.from_merge(ask, result, monotonic() - began)
+    return drafting.from_merge(ask, result, time.monotonic() - began)
 
 
 def newest_tensors(places: Places, state: State) -> Iterator[tuple[str, np.ndarray]]:

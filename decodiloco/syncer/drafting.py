@@ -12,6 +12,7 @@ from decodiloco.merge.fragment import Abandoned, Merged
 from decodiloco.syncer.admission import Admitted, Unreadable, admit
 from decodiloco.syncer.compose import Draft
 from decodiloco.syncer.owed import (
+    Ask,
     BeginClosing,
     CloseWindow,
     DeclareLost,
@@ -35,6 +36,9 @@ from streams.events import (
 )
 from streams.inbox import Letter
 from streams.manifest import Manifest
+
+LEFT_OUT_MAX = 24  # with their reasons and a thousand contributions this fills a fact
+SUPERSEDED_MAX = 512
 
 Timed = OpenRound | CloseWindow | DeclareLost | BeginClosing
 
@@ -78,14 +82,18 @@ def from_timed(ask: Timed, waited: Waited, syncer: str) -> Draft:
 
 
 def from_merge(ask: MergeFragment, result: Merged | Abandoned, merge_seconds: float) -> Draft:
-    """A merge that was carried out, if its window is still the one that it was made for."""
+    """A merge that was carried out, if its window is still the one that it was made for.
+
+    When more offers are unfit than one fact can tell, the first of them are told, and the round
+    goes on without these.
+    """
 
     def decide(state: State) -> Event | None:
         round_ = state.rounds.get(ask.round)
         if round_ is None or round_.closed_at != ask.closed_at or state.closed is not None:
             return None
-        if isinstance(result, Abandoned):
-            return MergeAbandoned(round=ask.round, left_out=result.left_out)
+        if isinstance(result, Abandoned) or len(result.left_out) > LEFT_OUT_MAX:
+            return MergeAbandoned(round=ask.round, left_out=result.left_out[:LEFT_OUT_MAX])
         return FragmentMerged(
             round=ask.round,
             fragment=round_.fragment,
@@ -127,6 +135,11 @@ def from_close(versions: tuple[int, ...], digest: bytes) -> Draft:
     return Draft(decide)
 
 
+def while_owed(ask: Ask, draft: Draft) -> Draft:
+    """The same draft, if just this is still owed when its turn comes."""
+    return Draft(lambda state: draft.decide(state) if ask in owed(state) else None, draft.source)
+
+
 def _timed(state: State, ask: object, waited: Waited, syncer: str) -> Event | None:
     match ask:
         case OpenRound():
@@ -162,7 +175,7 @@ def _window(state: State, ask: CloseWindow, waited: Waited) -> WindowClosed:
         offers=tuple(offer.position for offer in state.waiting(round_.fragment)),
         superseded=tuple(
             position for position, fragment in state.superseded if fragment == round_.fragment
-        )[-1024:],
+        )[-SUPERSEDED_MAX:],
         reason=ask.reason,
         quorum_seconds=waited.quorum_seconds,
         waited_seconds=waited.waited_seconds,

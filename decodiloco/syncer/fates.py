@@ -8,7 +8,7 @@ it, or dropped if none did; else lost, when the life that trained it ended; else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -85,6 +85,14 @@ class Account:
         )
         kept = tuple(span for span in account.spans if span.end <= trained)
         return replace(account, spans=kept)._compacted()
+
+    def taken(self, merging: Collection[int]) -> int:
+        """The last token that is settled, merged, or in one of these offers.
+
+        An honest offer begins behind it: no token is merged twice.
+        """
+        ends = [span.end for span in self.spans if span.gone == "merged" or span.offer in merging]
+        return max(self.settled_tokens, *ends) if ends else self.settled_tokens
 
     def totals(self) -> dict[Fate, int]:
         """Tokens of each settled fate; trained minus their sum is open."""

@@ -87,7 +87,9 @@ def _overlap(state: State, needed_seconds: float, pace_seconds: float) -> int:
     most = max(1, state.config.fragments - 1)
     if state.config.window.overlap != "auto":
         return min(state.config.window.overlap, state.config.fragments)
-    return max(1, min(most, math.ceil(needed_seconds / pace_seconds)))
+    if needed_seconds >= most * pace_seconds:  # also where the pace is next to nothing
+        return most
+    return max(1, math.ceil(needed_seconds / pace_seconds))
 
 
 def _of(values: list[float | None], share: float, first: float) -> float:

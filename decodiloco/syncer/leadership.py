@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 from decodiloco.config import Times
 from decodiloco.syncer.state import State
 from streams.pulse import Beat, Pulse
 
+Key = TypeVar("Key")
+
 BACKOFF_DOUBLINGS_MAX = 3
+HEARD_MAX = 10_000  # anybody may beat under any name: the longest silent are forgotten
+FENCES_MAX = 64
 CALM_TAKEOVERS = 15  # after so long without a failure we are as patient as at first
 
 
@@ -28,8 +33,8 @@ class Heartbeats:
         self._times = times
         self._clock = clock
         self._heard: dict[tuple[str, str], float] = {}
-        self._leader_fence = -1
-        self._leader_heard = clock()
+        self._leading: dict[int, float] = {}  # when somebody was heard to lead under a fence
+        self._began = clock()
         self._own_heard = 0.0
         self._deaf_until = clock()
 
@@ -45,12 +50,14 @@ class Heartbeats:
             if now - self._own_heard > 3 * self._times.heartbeat_seconds:
                 self._deaf_until = now  # we heard nothing for a while: begin to count anew
             self._own_heard = now
-        self._heard[beat.role, beat.speaker] = now
-        if beat.role == "syncer" and beat.values.get("leading") == 1:
-            fence = beat.values.get("fence")
-            if isinstance(fence, int) and fence >= self._leader_fence:
-                self._leader_fence = fence
-                self._leader_heard = now
+        self.heard(beat.role, beat.speaker)
+        fence = beat.values.get("fence")
+        if beat.role == "syncer" and beat.values.get("leading") == 1 and isinstance(fence, int):
+            _note(self._leading, fence, now, FENCES_MAX)
+
+    def heard(self, role: str, speaker: str) -> None:
+        """A sign of life: a heartbeat, or a word in an inbox."""
+        _note(self._heard, (role, speaker), self._clock(), HEARD_MAX)
 
     def connected(self) -> bool:
         """Whether our own heartbeats come back."""
@@ -69,12 +76,22 @@ class Heartbeats:
         return any(now - heard <= seconds for (of, _), heard in self._heard.items() if of == role)
 
     def leader_silent_seconds(self, state: State) -> float:
-        """For how long the syncer whose fence is in force was not heard."""
-        if self._leader_fence > state.fence:
-            return 0.0  # a newer one leads; the tape has not reached us yet
+        """For how long the syncer whose fence is in force, or a newer one, was not heard.
+
+        A newer one leads when the tape has not reached us yet.
+        """
         if not self.connected():
             return 0.0
-        return self._clock() - max(self._leader_heard, self._deaf_until)
+        heard = [moment for fence, moment in self._leading.items() if fence >= state.fence]
+        return self._clock() - max(self._began, self._deaf_until, *heard)
+
+
+def _note(moments: dict[Key, float], key: Key, now: float, most: int) -> None:
+    """Keeps when something was heard last, of so many things the newest."""
+    moments.pop(key, None)
+    moments[key] = now
+    if len(moments) > most:
+        del moments[next(iter(moments))]
 
 
 class Patience:

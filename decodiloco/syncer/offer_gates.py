@@ -1,21 +1,26 @@
 """The word gates of an offer, in order: the first that fails names the reason. Pure.
 
-Bytes are judged later, in the merge; here only the message and the state are looked at.
+Bytes are judged later, in the merge; here only the message and the state are looked at. The
+counters of one life are points (step, tokens) on one rising line: whatever does not lie on it is
+a lie, and would spoil the account of tokens.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from itertools import pairwise
 
 from decodiloco.fragments.schedule import fragment_of
 from decodiloco.syncer.offers import adopted
 from decodiloco.syncer.state import Learner, State
-from streams.events import Adoption, DeltaOffered
+from streams.events import DeltaOffered, LearnerLeft
 
 BYTES_PER_ELEMENT = {"fp32": 4, "bf16": 2}
 HEADER_BYTES_MAX = 16 * 1024 * 1024
+SECONDS_MAX = 24 * 3600.0  # a longer step, upload or fetch is a lie: it would set the run's pace
 
+Point = tuple[int, int]  # a learner's step, and the tokens it had trained by then
 Gate = Callable[[State, Learner, DeltaOffered], str | None]
 
 
@@ -28,19 +33,63 @@ def fault(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     return None
 
 
-def adoption_fault(state: State, learner: Learner, adoptions: Iterable[Adoption]) -> str | None:
-    """Why these adoptions cannot be: unknown fragments, or versions that go back."""
-    versions = list(learner.adopted)
-    for adoption in adoptions:
-        if adoption.fragment >= len(versions):
-            return f"adopted: no fragment {adoption.fragment}"
-        if adoption.version <= versions[adoption.fragment]:
-            return f"adopted: version {adoption.version} of fragment {adoption.fragment} goes back"
-        if adoption.version > state.versions[adoption.fragment]:
-            return f"adopted: no version {adoption.version} of fragment {adoption.fragment}"
-        versions[adoption.fragment] = adoption.version
+def adoption_fault(state: State, learner: Learner, word: DeltaOffered | LearnerLeft) -> str | None:
+    """Why these adoptions cannot be: unknown fragments, or versions or counters that go back."""
+    versions, steps = list(learner.adopted), list(learner.anchor_steps)
+    for adoption in word.adopted:
+        fragment, version = adoption.fragment, adoption.version
+        if fragment >= len(versions):
+            return f"adopted: no fragment {fragment}"
+        if version <= versions[fragment]:
+            return f"adopted: version {version} of fragment {fragment} goes back"
+        if version > state.versions[fragment]:
+            return f"adopted: no version {version} of fragment {fragment}"
         if adoption.learner_step < learner.joined_step:
             return "adopted: before this life began"
+        if adoption.learner_step < steps[fragment]:
+            return f"adopted: version {version} of fragment {fragment} before an older one"
+        if adoption.fetch_seconds > SECONDS_MAX:
+            return f"adopted: fetched for {adoption.fetch_seconds:.3g} seconds"
+        versions[fragment], steps[fragment] = version, adoption.learner_step
+    told = [(each.learner_step, each.tokens_trained) for each in word.adopted]
+    bend = _bend(state, learner, [*told, *_points(word)])
+    return None if bend is None else f"adopted: {bend}"
+
+
+def farewell_fault(state: State, learner: Learner, word: LearnerLeft) -> str | None:
+    """Why a learner cannot have left like this."""
+    if word.learner_step < learner.learner_step or word.tokens_trained < learner.tokens_trained:
+        return "counters go back"
+    bend = _bend(state, learner, _points(word))
+    if bend is not None:
+        return f"counters: {bend}"
+    if word.reason == "finished" and state.closed is None:
+        return "finished, but the run is not closed"
+    return adoption_fault(state, learner, word)
+
+
+def _points(word: DeltaOffered | LearnerLeft) -> list[Point]:
+    """Where a word's work begins and ends."""
+    end = (word.learner_step, word.tokens_trained)
+    if isinstance(word, LearnerLeft):
+        return [end]
+    return [(word.learner_step - word.inner_steps, word.tokens_trained - word.tokens), end]
+
+
+def _bend(state: State, learner: Learner, points: list[Point]) -> str | None:
+    """Where these points do not lie on the rising line of this life.
+
+    It begins at the join and passes the last point that was told. A step trains some tokens, at
+    most `tokens_per_step_max`.
+    """
+    begin = (learner.joined_step, learner.joined_tokens)
+    line = sorted([begin, (learner.learner_step, learner.tokens_trained), *points])
+    if line[0] != begin:
+        return f"{line[0][1]} tokens at step {line[0][0]}, before this life began"
+    for (step, tokens), (next_step, next_tokens) in pairwise(line):
+        most = (next_step - step) * state.config.merge.tokens_per_step_max
+        if not 0 <= next_tokens - tokens <= most:
+            return f"{tokens} tokens at step {step}, {next_tokens} at step {next_step}"
     return None
 
 
@@ -49,11 +98,13 @@ def _life(state: State, learner: Learner, word: DeltaOffered) -> str | None:
         return f"old incarnation {word.incarnation}; {learner.incarnation} is the newest"
     if word.incarnation > learner.incarnation:
         return f"unknown incarnation {word.incarnation}"
+    return None
+
+
+def _still_there(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     if learner.status == "left":
         return "this life has left"
-    if state.closed is not None:
-        return "the run is closed"
-    return None
+    return None if state.closed is None else "the run is closed"
 
 
 def _counters(state: State, learner: Learner, word: DeltaOffered) -> str | None:
@@ -70,7 +121,13 @@ def _counters(state: State, learner: Learner, word: DeltaOffered) -> str | None:
         return f"counters: {word.inner_steps} steps in a life of {lived}"
     if not word.tokens <= trained <= lived * per_step:
         return f"counters: {trained} tokens in a life of {lived} steps"
-    return None
+    bend = _bend(state, learner, _points(word))
+    return None if bend is None else f"counters: {bend}"
+
+
+def _durations(state: State, learner: Learner, word: DeltaOffered) -> str | None:
+    longest = max(word.step_seconds, word.upload_seconds)
+    return f"counters: {longest:.3g} seconds" if longest > SECONDS_MAX else None
 
 
 def _round(state: State, learner: Learner, word: DeltaOffered) -> str | None:
@@ -83,7 +140,7 @@ def _round(state: State, learner: Learner, word: DeltaOffered) -> str | None:
 
 
 def _adopted(state: State, learner: Learner, word: DeltaOffered) -> str | None:
-    return adoption_fault(state, learner, word.adopted)
+    return adoption_fault(state, learner, word)
 
 
 def _base(state: State, learner: Learner, word: DeltaOffered) -> str | None:
@@ -127,21 +184,28 @@ def _finite(state: State, learner: Learner, word: DeltaOffered) -> str | None:
 
 def _disjoint(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     """No step of a learner is merged twice, nor stands in two closed windows."""
-    begin = word.learner_step - word.inner_steps
-    taken = learner.accounts[word.fragment].merged_step
-    for round_ in state.rounds.values():
-        for position in round_.offers:
-            offer = state.offers[position]
-            if (offer.learner, offer.fragment) == (word.learner, word.fragment):
-                taken = max(taken, offer.learner_step)
+    begin, account = word.learner_step - word.inner_steps, learner.accounts[word.fragment]
+    merging = [
+        state.offers[position]
+        for round_ in state.rounds.values()
+        if round_.fragment == word.fragment
+        for position in round_.offers
+        if state.offers[position].learner == word.learner
+    ]
+    taken = max([account.merged_step, *(offer.learner_step for offer in merging)])
     if begin < taken:
         return f"overlaps: begins at step {begin}; merged or merging up to {taken}"
+    first, settled = word.tokens_trained - word.tokens, account.taken([o.position for o in merging])
+    if first < settled:
+        return f"overlaps: begins at token {first}; settled or merging up to {settled}"
     return None
 
 
 GATES: tuple[Gate, ...] = (
     _life,
     _counters,
+    _durations,
+    _still_there,
     _round,
     _adopted,
     _base,

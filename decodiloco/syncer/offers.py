@@ -11,6 +11,7 @@ from decodiloco.syncer.grace import average
 from decodiloco.syncer.state import Learner, Offer, State
 from streams.events import Adoption, DeltaOffered, DeltaRefused
 
+UNTOLD_MAX = 4096  # superseded offers that still have to be told; beyond, the oldest are not
 # Refusals that say nothing about tokens: their counters cannot be believed.
 UNBELIEVED = ("counters", "old incarnation", "adopted")
 
@@ -51,8 +52,7 @@ def offered(state: State, event: DeltaOffered) -> State:
         learners={**state.learners, event.learner: learner},
         liveness_changed=state.position if revived else state.liveness_changed,
     )
-    for position in older:
-        state = settled(state, position, "superseded")
+    state = superseded(state, event.fragment, older)
     offer = Offer(
         position=state.position,
         learner=event.learner,
@@ -65,19 +65,23 @@ def offered(state: State, event: DeltaOffered) -> State:
         tokens=event.tokens,
         manifest=event.manifest,
     )
-    return replace(
-        state,
-        offers={**state.offers, offer.position: offer},
-        superseded=(*state.superseded, *((position, event.fragment) for position in older)),
-    )
+    return replace(state, offers={**state.offers, offer.position: offer})
 
 
 def refused(state: State, event: DeltaRefused) -> State:
-    """A refused offer: its word is spent; its tokens were covered by an offer all the same."""
-    learner = state.learners.get(event.learner)
-    if learner is None or event.incarnation != learner.incarnation:
+    """A refused offer: its word is spent; its tokens were covered by an offer all the same.
+
+    A refused word is a sign of life, too.
+    """
+    before = state.learners.get(event.learner)
+    if before is None or event.incarnation != before.incarnation:
         return state
-    learner = replace(learner, said=max(learner.said, event.said))
+    revived = before.status == "lost"
+    learner = replace(
+        before,
+        said=max(before.said, event.said),
+        status="live" if revived else before.status,
+    )
     if not event.reason.startswith(UNBELIEVED) and event.fragment < len(learner.accounts):
         learner = _account(
             learner,
@@ -86,7 +90,11 @@ def refused(state: State, event: DeltaRefused) -> State:
                 event.tokens_trained - event.tokens, event.tokens_trained, state.position
             ),
         )
-    return replace(state, learners={**state.learners, event.learner: learner})
+    return replace(
+        state,
+        learners={**state.learners, event.learner: learner},
+        liveness_changed=state.position if revived else state.liveness_changed,
+    )
 
 
 def said(state: State, name: str, number: int) -> State:
@@ -113,6 +121,25 @@ def adopted(learner: Learner, adoptions: Iterable[Adoption]) -> Learner:
             tokens_trained=max(learner.tokens_trained, adoption.tokens_trained),
         )
     return replace(learner, adopted=tuple(versions), anchor_steps=tuple(steps))
+
+
+def superseded(state: State, fragment: int, positions: Iterable[int]) -> State:
+    """These waiting offers fall away; the fragment's next window tells it."""
+    for position in positions:
+        state = settled(state, position, "superseded")
+        told = (*state.superseded, (position, fragment))
+        state = replace(state, superseded=told[-UNTOLD_MAX:])
+    return state
+
+
+def newest_only(state: State, fragment: int) -> State:
+    """One waiting offer a learner, the newest: a window holds no two of one learner."""
+    waiting = state.waiting(fragment)
+    newest: dict[str, int] = {}
+    for offer in waiting:
+        newest[offer.learner] = max(offer.position, newest.get(offer.learner, 0))
+    older = sorted(o.position for o in waiting if o.position < newest[o.learner])
+    return superseded(state, fragment, older)
 
 
 def settled(state: State, position: int, fate: Fate) -> State:

@@ -13,7 +13,7 @@ from typing import Literal
 from decodiloco.fragments.schedule import fragment_of
 from decodiloco.syncer.grace import Pace, pace_of
 from decodiloco.syncer.quorum import verdict
-from decodiloco.syncer.state import State
+from decodiloco.syncer.state import Round, State
 from decodiloco.syncer.weights import merge_order
 
 __all__ = [
@@ -126,7 +126,7 @@ class CloseRun:
 
     @property
     def key(self) -> str:
-        return f"close run at step {self.step}"
+        return f"close run at step {self.step}, as of {self.since}"
 
 
 Ask = (
@@ -190,15 +190,25 @@ def _owed_by_pace(state: State) -> Iterator[Ask]:
 
 
 def _owed_by_closing(state: State) -> Iterator[Ask]:
-    """One last pass opens each fragment once, as soon as it is free; then the run is closed."""
+    """One last pass opens each fragment once, as soon as it is free; then the run is closed.
+
+    With too few learners there for another merge it is closed when the others were given up and
+    what is in hand is merged.
+    """
     more = state.next_round <= state.closing_rounds[-1]
     if not more and not state.rounds:
-        yield CloseRun(state.step, state.position, 0.0)
-    elif len(state.live) < state.config.quorum:
+        yield CloseRun(state.step, state.closing_at, 0.0)
+    elif len(state.live) >= state.config.quorum:
+        if more:
+            yield from _open(state, pace_of(state), 0.0)
+    elif not any(_comes_to_an_end(state, round_) for round_ in state.rounds.values()):
         since = max(state.closing_at, state.liveness_changed)
         yield CloseRun(state.step, since, state.config.times.lost_seconds)
-    elif more:
-        yield from _open(state, pace_of(state), 0.0)
+
+
+def _comes_to_an_end(state: State, round_: Round) -> bool:
+    """Whether a round needs nobody any more: it is being merged, or has its quorum."""
+    return not round_.is_open or verdict(state, round_).action != "wait"
 
 
 def _open(state: State, pace: Pace, wait_seconds: float) -> Iterator[Ask]:

@@ -18,12 +18,12 @@ SUBJECTS_MAX = 1000
 class _Count:
     letter: Letter
     reason: str
-    count: int = 0
+    count: int = 1
     recorded: float = float("-inf")
 
 
 class Refusals:
-    """Counts a subject. Beyond SUBJECTS_MAX subjects the rest are counted together."""
+    """Counts a subject. Beyond SUBJECTS_MAX subjects the rest of an inbox is counted together."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -33,22 +33,30 @@ class Refusals:
         """One more letter that is no word. Taking the same letter again does not count it twice."""
         subject = verdict.subject
         if subject not in self._counts and len(self._counts) >= SUBJECTS_MAX:
-            subject = "others"
-        count = self._counts.setdefault(subject, _Count(letter, verdict.reason))
-        if count.count and letter.source.sequence <= count.letter.source.sequence:
-            return
-        count.letter, count.reason = letter, verdict.reason
-        count.count += 1
+            subject = ".".join([*subject.split(".")[:3], "*"])
+        known = self._counts.get(subject)
+        if known is None:
+            self._counts[subject] = _Count(letter, verdict.reason)
+        elif not _is_behind(letter, known.letter):
+            known.letter, known.reason = letter, verdict.reason
+            known.count += 1
 
-    def due(self) -> list[Draft]:
-        """Drafts for the subjects whose turn it is; they begin to count from zero again."""
+    def due(self, limit: int) -> list[Draft]:
+        """Drafts for subjects whose turn it is, at most `limit`; they count from zero again."""
         now = self._clock()
-        drafts = []
+        drafts: list[Draft] = []
         for subject in sorted(self._counts):
             count = self._counts[subject]
+            if len(drafts) == limit:
+                break
             if count.count and now - count.recorded >= EVERY_SECONDS:
                 drafts.append(
                     drafting.from_refusals(count.letter, count.reason, count.count, subject)
                 )
                 count.count, count.recorded = 0, now
         return drafts
+
+
+def _is_behind(letter: Letter, other: Letter) -> bool:
+    here, there = letter.source, other.source
+    return here.life == there.life and here.sequence <= there.sequence

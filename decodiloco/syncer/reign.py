@@ -34,7 +34,8 @@ from streams.tape import BATCH_MAX, Stored, append_surely
 
 LETTERS_MAX = 1000
 PATIENCE_SECONDS = 600.0
-MERGE_THREADS = 2
+MERGES_AT_ONCE = 2
+SHARE = BATCH_MAX // 4  # of a batch, for what is due, what is done, and what was refused each
 
 
 class Reign:
@@ -52,13 +53,13 @@ class Reign:
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
         self._letters: asyncio.Queue[Letter] = asyncio.Queue(LETTERS_MAX)
-        self._drafts: list[Draft] = []
+        self._drafts: list[tuple[str, Draft]] = []  # of long asks, each with the ask's key
         self._refusals = Refusals(self._clock)
         self._reason: dict[str, str] = {}
 
     async def hold(self, over: Callable[[], bool]) -> None:
         """Leads until a higher fence is on the tape, or the run is over."""
-        carrier = Carrier(self._places, MERGE_THREADS, self._finished)
+        carrier = Carrier(self._places, MERGES_AT_ONCE, self._finished)
         readers = [
             asyncio.create_task(self._read(inbox), name=f"read inbox {region}")
             for region, inbox in sorted(self._places.inboxes.items())
@@ -66,6 +67,7 @@ class Reign:
         try:
             while self._follower.state.fence == self.fence and not over():
                 await self._turn(carrier)
+                await asyncio.sleep(0)  # a flood of letters must not silence the heartbeat
                 carrier.check()
                 for reader in readers:
                     if reader.done():
@@ -92,15 +94,21 @@ class Reign:
         self._say_why(state, asks)
         carrier.compare(state, tuple(ask for ask in asks if self._is_due(ask)))
         drafts, due_seconds = self._due(state, asks)
-        drafts += self._drafts[: BATCH_MAX // 2]
-        del self._drafts[: BATCH_MAX // 2]
+        del drafts[SHARE:]  # the rest is due at the next turn, too
+        done = self._drafts[:SHARE]
+        del self._drafts[:SHARE]
+        drafts += [draft for _, draft in done]
+        drafts += self._refusals.due(SHARE)
         while len(drafts) < BATCH_MAX and not self._letters.empty():
-            drafts.append(drafting.from_letter(self._letters.get_nowait(), self._refusals.take))
-        drafts += self._refusals.due()[: BATCH_MAX - len(drafts)]
+            letter = self._letters.get_nowait()
+            self._hearts.heard("learner", letter.speaker)
+            drafts.append(drafting.from_letter(letter, self._refusals.take))
         if not drafts:
             await self._follower.rung(min(due_seconds, self._config.run.times.heartbeat_seconds))
             return
         await self._write(drafts)
+        for key, _ in done:
+            carrier.forget(key)
 
     async def _write(self, drafts: list[Draft]) -> None:
         """One batch, until it stands on the tape or somebody else's record stands there.
@@ -167,8 +175,8 @@ class Reign:
             await self._letters.put(letter)
             await self._follower.ring()
 
-    def _finished(self, draft: Draft) -> None:
-        self._drafts.append(draft)
+    def _finished(self, key: str, draft: Draft) -> None:
+        self._drafts.append((key, draft))
         self._bell = asyncio.ensure_future(self._follower.ring())
 
     def _say_why(self, state: State, asks: tuple[Ask, ...]) -> None:

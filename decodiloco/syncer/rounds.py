@@ -83,13 +83,17 @@ def merged(state: State, event: FragmentMerged) -> State:
 
 
 def abandoned(state: State, event: MergeAbandoned) -> State:
-    """Too few offers passed: the round is open again, those that passed still count."""
+    """Too few offers passed: the round is open again, those that passed still count.
+
+    Such an offer falls away where its learner has made another one since.
+    """
     round_ = state.rounds[event.round]
     assert not round_.is_open, "only a closed round is abandoned"
     for left_out in event.left_out:
         state = offers.settled(state, left_out.position, "left_out")
     again = replace(round_, offers=(), closed_at=0, since=state.position)
-    return replace(state, rounds={**state.rounds, event.round: again})
+    state = replace(state, rounds={**state.rounds, event.round: again})
+    return offers.newest_only(state, round_.fragment)
 
 
 def answers(state: State, round_: Round) -> tuple[Offer, ...]:

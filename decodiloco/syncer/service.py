@@ -85,10 +85,12 @@ class Syncer:
 
     def _over(self) -> bool:
         """Closed, all learners gone, and no evaluator that still wants to say something."""
-        state = self._follower.state
-        if state.closed is None or state.live:
+        state, times = self._follower.state, self._config.run.times
+        if state.closed is None:
             return False
-        return not self._hearts.anyone("evaluator", self._config.run.times.takeover_seconds)
+        if state.live and self._follower.quiet_seconds() < times.orphan_seconds_max:
+            return False
+        return not self._hearts.anyone("evaluator", times.takeover_seconds)
 
     def _may_take_over(self) -> bool:
         """Whether the leader is silent: neither a heartbeat nor a fact for long enough."""

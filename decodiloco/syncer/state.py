@@ -14,6 +14,7 @@ from streams.events import RunClosed
 from streams.manifest import Manifest
 
 RULES = 1  # the version of fold, merge and digest that this build follows
+TOKENS_MAX = 2**53  # what a fact can carry; a sum of lies stays there
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class State:
     @property
     def tokens(self) -> int:
         """Tokens trained by all learners, as far as their words tell."""
-        return sum(learner.tokens_trained for learner in self.learners.values())
+        return min(TOKENS_MAX, sum(each.tokens_trained for each in self.learners.values()))
 
     @property
     def live(self) -> tuple[Learner, ...]:

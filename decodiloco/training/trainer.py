@@ -7,6 +7,7 @@ the session's business.
 from __future__ import annotations
 
 import signal
+import time
 from types import FrameType
 from typing import Literal
 
@@ -16,36 +17,40 @@ from torch import nn
 from decodiloco.config import Config, Training
 from decodiloco.errors import ConfigInvalid
 from decodiloco.learner.session import Session, join
+from decodiloco.stopping import heeded
+from decodiloco.telemetry import log
 from decodiloco.training.corpus import Corpus, read_corpus
 from decodiloco.training.gpt import Gpt, batch_loss, build
 from decodiloco.training.schedule import learning_rate
 from decodiloco.training.shards import Batches, shard_of
 
 BETAS = (0.9, 0.95)
-WHY = {signal.SIGTERM: "preempted", signal.SIGINT: "asked"}
+TELL_SECONDS = 15.0
 
 
 class Stop:
-    """Whether somebody asked this process to stop, and how: SIGTERM preempts, SIGINT asks.
+    """Whether somebody asked this process to stop, and how: SIGTERM preempts, others ask.
 
     Until `gentle` is set a signal ends the process at once, with exit code 0: nothing is begun
-    yet that could be finished. From then on it is noted, and the step at hand is finished.
+    yet that could be finished. From then on the first is noted, and the step at hand is
+    finished; a second one does not wait for that.
     """
 
     def __init__(self) -> None:
         self.reason: Literal["preempted", "asked"] | None = None
         self.gentle = False
-        for number in WHY:
+        for number in heeded():
             signal.signal(number, self._note)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
+        is_first = self.reason is None
         self.reason = "preempted" if number == signal.SIGTERM else "asked"
-        if not self.gentle:
+        if not (self.gentle and is_first):
             raise SystemExit(0)
 
 
 def run_learner(config: Config, learner_id: str) -> None:
-    """Trains as `learner_id` until the run is finished, SIGTERM or SIGINT.
+    """Trains as `learner_id` until the run is finished or a signal asks it to stop.
 
     Raises ConfigInvalid when `here.device` cannot be used, AskedWrongly when the text is too
     little, and whatever ends a session.
@@ -76,6 +81,8 @@ def _train(
         batches.resume(session.cursor)
     device = next(gpt.parameters()).device
     gpt.train()
+    logger = log("trainer")
+    tell_at_seconds = time.monotonic()
     while not session.finished:
         rate = learning_rate(run, session.clock.step, session.clock.tokens)
         for group in optimizer.param_groups:
@@ -84,9 +91,14 @@ def _train(
         loss = train_one_step(gpt, optimizer, windows, run.training.clip)
         tokens = windows[:, 1:].numel()
         session.step(tokens=tokens, loss=loss, cursor=batches.cursor)
+        if time.monotonic() >= tell_at_seconds:
+            logger.info("training", run_step=session.clock.step, loss=round(loss, 4))
+            tell_at_seconds = time.monotonic() + TELL_SECONDS
         if stop.reason is not None:
             session.leave(stop.reason)
+            logger.info("left the run; the same command joins again", reason=stop.reason)
             return
+    logger.info("finished: this model is the run's last", run_step=session.clock.step)
 
 
 def batches_of(training: Training, context: int, corpus: Corpus, slot: int) -> Batches:

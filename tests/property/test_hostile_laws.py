@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decodiloco.fragments.schedule import fragment_of
 from decodiloco.syncer.drafting import Waited, from_timed
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.owed import CloseWindow, MergeFragment, OpenRound, owed
@@ -23,6 +24,8 @@ from streams.events import Word
 from tests.builders import adopted, closing, digest, evaluated, joined, left, left_out
 from tests.desk import Desk
 
+FRAGMENTS = 3
+STEPS_MAX = 2**40  # of the sound words that are bent
 ODD_INTEGERS = (-(2**63), -1, 0, 1, 2, 3, 4, 5, 8, 100, 399, 400, 401, 2**31, 2**53, 2**63 - 1)
 ODD_FLOATS = (0.0, 5e-324, 1e-300, 0.5, 1e9, 1e300, 1.7e308, math.inf, math.nan)
 INTEGERS = (
@@ -51,7 +54,7 @@ odd_adoptions = st.builds(
 odd_fields: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
     optional={
-        **{name: odd_integers for name in INTEGERS},
+        **dict.fromkeys(INTEGERS, odd_integers),
         **{name: st.sampled_from(ODD_FLOATS) for name in FLOATS},
         "adopted": st.lists(odd_adoptions, max_size=3).map(tuple),
     },
@@ -78,7 +81,7 @@ class Attack:
     """A desk with an honest learner `a` and a liar `h`, which speaks as its fields say."""
 
     def __init__(self) -> None:
-        self.desk = Desk(fragments=3, learners_min=2)
+        self.desk = Desk(FRAGMENTS, learners_min=2)
         self.desk.join("a"), self.desk.join("h")
 
     def speak(self, kind: str, fields: dict[str, Any]) -> None:
@@ -90,18 +93,31 @@ class Attack:
         return None
 
     def honest(self) -> None:
-        """Learner a answers what is open, from the anchor that it never moves."""
+        """Learner a answers what is open."""
         for number in sorted(self.desk.state.rounds):
             if self.desk.state.rounds[number].is_open:
-                self.desk.answer("a", number)
+                self.desk.say(self.offer("a", number))
+
+    def offer(self, name: str, number: int) -> Any:
+        """A sound offer: the newest version of its fragment is adopted, then four steps made."""
+        desk, learner = self.desk, self.desk.state.learners[name]
+        fragment, step = fragment_of(number, FRAGMENTS), desk.steps[name]
+        newest = desk.state.versions[fragment]
+        desk.train(name)
+        if newest == learner.adopted[fragment]:
+            return desk.offer(name, number)
+        seen = adopted(fragment, newest, learner_step=step, tokens_trained=100 * step)
+        return desk.offer(
+            name, number, adopted=(seen,), base_version=newest, inner_steps=4, tokens=400
+        )
 
     def word(self, kind: str, fields: dict[str, Any]) -> Word | None:
         """A sound word with odd fields; None where no model takes them."""
         desk, learner = self.desk, self.desk.state.learners["h"]
         if kind == "offer":
-            desk.train("h")
             rounds = sorted(desk.state.rounds) or [max(1, desk.state.next_round - 1)]
-            sound: Any = desk.offer("h", rounds[-1])
+            desk.steps["h"] = min(desk.steps["h"], STEPS_MAX)
+            sound: Any = self.offer("h", rounds[-1])
         elif kind == "left":
             desk.said["h"] += 1
             sound = left("h", incarnation=learner.incarnation, said=desk.said["h"],
@@ -112,7 +128,7 @@ class Attack:
                            nonce=encode_event(closing(said=desk.sequence))[-16:],
                            versions=desk.state.versions, learner_step=learner.learner_step,
                            tokens_trained=learner.tokens_trained)  # fmt: skip
-            desk.said["h"], desk.steps["h"] = 0, learner.learner_step
+            desk.said["h"], desk.steps["h"] = 0, min(learner.learner_step, STEPS_MAX)
         else:
             sound = evaluated(said=desk.sequence + 1, versions=desk.state.versions,
                               step=desk.state.step, tokens=desk.state.tokens)  # fmt: skip

@@ -147,7 +147,8 @@ def test_an_offer_may_not_begin_before_its_base_was_adopted(desk: Desk) -> None:
 
 def test_a_life_that_has_left_says_nothing_more(desk: Desk) -> None:
     life = desk.state.learners["a"].incarnation
-    desk.say(left("a", incarnation=life, said=1))
+    farewell = left("a", incarnation=life, said=1, reason="asked")
+    desk.say(farewell)
     assert refusal(desk, desk.offer("a", 1, said=2)) == "this life has left"
     verdict = desk.say(checkpointed("a", incarnation=life, said=3))
     assert verdict == Ignored("said by a life that has ended")
@@ -205,11 +206,12 @@ def test_a_join_that_comes_twice_is_one_life(desk: Desk) -> None:
 
 
 def test_speakers_are_heard_once_a_word_and_again_in_a_new_life(desk: Desk) -> None:
-    assert isinstance(desk.say(evaluated()), Admitted)
-    assert isinstance(desk.say(evaluated()), Ignored)
-    assert isinstance(desk.say(evaluated(said=2)), Admitted)
-    assert isinstance(desk.say(evaluated(life=8)), Admitted)
-    assert isinstance(desk.say(evaluated(life=8, said=0)), Unreadable)
+    first = {"step": 0, "versions": (0, 0, 0, 0), "tokens": 0}
+    assert isinstance(desk.say(evaluated(**first)), Admitted)
+    assert isinstance(desk.say(evaluated(**first)), Ignored)
+    assert isinstance(desk.say(evaluated(said=2, **first)), Admitted)
+    assert isinstance(desk.say(evaluated(life=8, **first)), Admitted)
+    assert isinstance(desk.say(evaluated(life=8, said=0, **first)), Unreadable)
 
 
 def test_a_run_is_asked_to_close_once(desk: Desk) -> None:

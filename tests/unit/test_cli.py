@@ -130,7 +130,8 @@ def test_up_refuses_a_port_that_is_taken_by_something_else(tmp_path: Path) -> No
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        (tmp_path / "run.toml").write_text(CONFIG.replace(":1", f":{port}"))
+        text = CONFIG.replace(":1", f":{port}").replace("memory://", "file:///tmp/")
+        (tmp_path / "run.toml").write_text(text)
         told = run("up", "--config", "run.toml", "--dir", "here", cwd=tmp_path)
     assert told.returncode in (2, 3)
     assert str(port) in one_line(told)

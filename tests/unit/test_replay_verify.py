@@ -255,7 +255,7 @@ FORGERIES: list[tuple[str, Callable[[RealRun], Callable[[Envelope], Event]], str
         lambda run: with_fields(WindowClosed, offers=(8, 8, 9)),
         "two offers of one learner",
     ),
-    ("an offer's tokens", lambda run: with_fields(DeltaOffered, tokens=399), "gradient's norm"),
+    ("an offer's tokens", lambda run: with_fields(DeltaOffered, tokens=399), "as another fact"),
     ("a round's version", lambda run: with_fields(RoundOpened, version=2), "the tape says 2"),
     (
         "a known answer",

@@ -64,7 +64,8 @@ def test_a_learner_that_waits_says_why() -> None:
     told = told_by(two_learners_one_answer())
     a, _ = report_of(told, beat_of("a", waiting="store"), 100.0)["learners"]
     assert (a["state"], a["waiting"]) == ("waiting", "store")
-    assert "store" in "\n".join(lines_of(report_of(told, beat_of("a", waiting="store"), 100.0)))
+    told_lines = "\n".join(lines_of(report_of(told, beat_of("a", waiting="store"), 100.0)))
+    assert "waits: store" in told_lines
 
 
 def test_the_share_merged_is_of_what_is_settled() -> None:
@@ -77,7 +78,7 @@ def test_the_share_merged_is_of_what_is_settled() -> None:
 def test_a_run_without_facts_of_work_has_no_share() -> None:
     report = report_of(told_by(Desk()), {}, 100.0)
     assert (report["share_merged"], report["goodput"], report["loss_last"]) == (None, None, None)
-    assert "no evaluation yet" in lines_of(report)[1]
+    assert "no evaluation yet" in lines_of(report)[3]
 
 
 def test_the_loss_is_the_newest_evaluation() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from decodiloco.syncer.machine import begin, fold
+from decodiloco.syncer.offers import UNTOLD_MAX
+from decodiloco.syncer.owed import CloseRun
 from decodiloco.syncer.snapshot import decode_state, encode_state, state_digest
 from streams.codec import seal
 from streams.errors import ChainBroken
@@ -127,6 +132,60 @@ def test_what_is_left_out_is_settled_and_an_abandoned_round_is_open_again() -> N
     assert desk.state.learners["a"].fates(0)["merged"] == 800
 
 
+def test_what_comes_back_from_an_abandoned_merge_gives_way_to_a_newer_offer() -> None:
+    desk = Desk(quorum=2)
+    desk.join("a"), desk.join("b")
+    number = desk.open_round()
+    desk.answer("a", number)
+    old = desk.state.position
+    desk.answer("b", number)
+    bad = desk.state.position
+    desk.close_window(number)
+    desk.join("a")
+    desk.answer("a", number)
+    new = desk.state.position
+    assert sorted(desk.state.offers) == [old, bad, new], "the old life's work is being merged"
+    desk.abandon(number, (left_out(bad),))
+    assert sorted(desk.state.offers) == [new]
+    desk.answer("b", number)
+    desk.close_window(number)
+    assert desk.tape[-1].event.superseded == (old,)
+    desk.merge(number)
+    fates = desk.state.learners["a"].fates(0)
+    assert (fates["merged"], fates["lost"]) == (400, 400)
+
+
+def test_a_refused_word_is_a_sign_of_life_but_not_of_one_that_left() -> None:
+    desk = Desk()
+    desk.join("a")
+    life = desk.state.learners["a"].incarnation
+    number = desk.open_round()
+    desk.write(LearnerLost(learner="a", incarnation=life, reason="silent", silent_seconds=10.0))
+    desk.answer("a", number, loss=math.nan)
+    assert isinstance(desk.tape[-1].event, DeltaRefused)
+    assert [learner.id for learner in desk.state.live] == ["a"]
+    assert desk.state.liveness_changed == desk.state.position
+    desk.say(
+        left("a", incarnation=life, said=2, learner_step=4, tokens_trained=400, reason="asked")
+    )
+    desk.said["a"] = 2
+    desk.answer("a", number, learner_step=4, tokens_trained=400, inner_steps=4, tokens=400)
+    assert isinstance(desk.tape[-1].event, DeltaRefused)
+    assert desk.state.live == ()
+
+
+def test_superseded_offers_that_nobody_is_told_of_do_not_pile_up() -> None:
+    desk = Desk(quorum=2)
+    desk.join("a"), desk.join("b")
+    number = desk.open_round()
+    desk.state = replace(desk.state, superseded=((1, 0),) * UNTOLD_MAX)
+    desk.answer("a", number)
+    first = desk.state.position
+    desk.answer("a", number)
+    assert len(desk.state.superseded) == UNTOLD_MAX
+    assert desk.state.superseded[-1] == (first, 0)
+
+
 def test_a_merge_may_leave_one_out_and_go_on() -> None:
     desk = Desk()
     desk.join("a"), desk.join("b")
@@ -177,7 +236,8 @@ def test_the_closing_pass_opens_each_fragment_once() -> None:
     opened_rounds = [a_merged_round_of(desk) for _ in range(4)]
     assert opened_rounds == [2, 3, 4, 5]
     assert desk.state.versions == (2, 1, 1, 1)
-    assert "close run at step 5" in [ask.key for ask in desk.asks(object)]
+    (ask,) = desk.asks(CloseRun)
+    assert ask == CloseRun(5, desk.state.closing_at, 0.0)
 
 
 def a_merged_round_of(desk: Desk) -> int:

@@ -1,0 +1,224 @@
+"""The door of the goodput model: reads what was asked, runs it, prints it as tables or JSON.
+
+Heavy imports stand inside the functions, so that `replay --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replay.progress import progress
+from streams.errors import AskedWrongly
+
+if TYPE_CHECKING:
+    from replay.goodput.settings import Clock, Scenario
+    from replay.goodput.study import Length
+
+CHECKPOINT_FAILURES = 20_000
+DAYS, SEEDS = 1.4, 5
+
+
+def goodput(
+    table: Annotated[
+        bool, typer.Option("--table", help="The paper's table 1: 30 clusters, beside its figures.")
+    ] = False,
+    bandwidth: Annotated[
+        bool, typer.Option("--bandwidth", help="The paper's table 13: Gbit/s by utilisation.")
+    ] = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Checkpointed jobs against Daly's formula.")
+    ] = False,
+    scavenge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRACE",
+            help="Extra learners that come and go: a trace file (JSON or CSV), `work` (there "
+            "during half of the work) or `clock` (there for part of each day).",
+        ),
+    ] = None,
+    chips: Annotated[int | None, typer.Option(help="Chips; 1,200,000 by default.")] = None,
+    learners: Annotated[int | None, typer.Option(help="Learners; 8 by default.")] = None,
+    elastic: Annotated[
+        bool, typer.Option(help="A learner trains on with the slices that are left.")
+    ] = True,
+    clock: Annotated[
+        str, typer.Option(help="When chips fail: executed, wall, or both side by side.")
+    ] = "both",
+    days: Annotated[float, typer.Option(min=0.001, max=3650, help="Length of a run.")] = DAYS,
+    seeds: Annotated[int, typer.Option(min=1, max=10_000, help="How many runs.")] = SEEDS,
+    seed: Annotated[int, typer.Option(min=0, max=2**63, help="The first seed.")] = 0,
+    rounds_days: Annotated[
+        float, typer.Option(min=0, max=365, help="Length of the rounds on top; 0: none.")
+    ] = 0.25,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Such as costs.up_seconds=25."),
+    ] = None,
+    plot: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="With --table: a .html, .svg or .png to write."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
+    ] = False,
+) -> None:
+    """Simulate millions of chips: goodput, uptime, and where the rest of the time goes.
+
+    Without --table, --bandwidth, --checkpoints or --scavenge: one cluster, with the rounds of the
+    method on top. The same seed gives the same figures anywhere.
+    """
+    from replay.goodput.settings import scenario_of
+    from replay.goodput.study import Length
+
+    asked = [table, bandwidth, checkpoints, scavenge is not None]
+    if sum(asked) > 1:
+        raise AskedWrongly("ask for one of --table, --bandwidth, --checkpoints and --scavenge")
+    if plot and not table:
+        raise AskedWrongly("--plot goes with --table")
+    cluster: dict[str, Any] = {"chips": chips, "learners": learners}
+    told = {name: value for name, value in cluster.items() if value is not None}
+    if not elastic:
+        told["elastic"] = False
+    scenario = scenario_of(settings or [], {"cluster": told})
+    begun, length = time.perf_counter(), Length(days, seeds, seed)
+    if table:
+        result = _table(scenario, _clocks(clock), length, plot or [])
+    elif bandwidth:
+        result = _bandwidth()
+    elif checkpoints:
+        result = _checkpoints(seed)
+    elif scavenge is not None:
+        result = _scavenge(scenario, scavenge)
+    else:
+        result = _one(scenario, _clocks(clock), length, rounds_days)
+    if as_json:
+        seconds = round(time.perf_counter() - begun, 3)
+        print(json.dumps({**result, "seconds": seconds}), flush=True)
+
+
+def _clocks(told: str) -> list[Clock]:
+    match told:
+        case "executed":
+            return ["executed"]
+        case "wall":
+            return ["wall"]
+        case "both":
+            return ["executed", "wall"]
+    raise AskedWrongly(f"--clock {told}: executed, wall or both")
+
+
+def _table(
+    scenario: Scenario, clocks: list[Clock], length: Length, plots: list[Path]
+) -> Mapping[str, object]:
+    from replay.goodput import told
+    from replay.goodput.plot import write_plot
+    from replay.goodput.study import errors_of, table_of
+
+    with progress("simulating") as tell:
+        cells = list(table_of(scenario, clocks, length, tell))
+    errors = {}
+    for clock in clocks:
+        ours = [cell for cell in cells if cell.clock == clock]
+        errors[clock] = errors_of(ours)
+        for what in ("goodput", "uptime"):
+            title = f"{what}, percent: {clock} clock, ours (paper)"
+            told.show(told.paper_table(ours, what, title))
+        told.show(told.errors_line(clock, errors[clock]))
+    for path in plots:
+        write_plot(path, cells)
+    return {
+        "cells": [told.cell_json(cell) for cell in cells],
+        "errors": {clock: told.errors_json(one) for clock, one in errors.items()},
+    }
+
+
+def _one(
+    scenario: Scenario, clocks: list[Clock], length: Length, rounds_days: float
+) -> Mapping[str, object]:
+    from replay.goodput import told
+    from replay.goodput.study import barrier_of, cell_of, rounds_of
+
+    cells = []
+    with progress("simulating") as tell:
+        for done, clock in enumerate(clocks, 1):
+            cells.append(cell_of(scenario.with_clock(clock), length))
+            tell(done, len(clocks))
+    told.show(told.cells_table(cells))
+    result: dict[str, object] = {"cells": [told.cell_json(cell) for cell in cells]}
+    if rounds_days:
+        first = scenario.with_clock(clocks[0])
+        rounds = rounds_of(first, rounds_days, length.seed)
+        barrier = barrier_of(first, rounds_days, length.seed)
+        told.show(told.rounds_table(rounds, barrier, scenario.sync.quorum))
+        result["rounds"] = told.rounds_json(rounds)
+        result["barrier"] = {
+            "goodput": round(100 * barrier.goodput, 3),
+            "quorum_wait": round(100 * barrier.quorum_wait, 3),
+        }
+    return result
+
+
+def _bandwidth() -> Mapping[str, object]:
+    from replay.goodput import told
+
+    rows = told.bandwidth_rows()
+    told.show(told.bandwidth_table(rows))
+    return {"bandwidth": rows}
+
+
+def _checkpoints(seed: int) -> Mapping[str, object]:
+    from replay.goodput import draws, told
+    from replay.goodput.checkpoints import daly_efficiency, known_jobs, simulate
+
+    rows: list[dict[str, float | str]] = []
+    for index, known in enumerate(known_jobs()):
+        stream = draws.uniforms(seed, draws.CHECKPOINTS, index)
+        shares = simulate(known.job, CHECKPOINT_FAILURES, stream)
+        percent = {kind: round(100 * share, 3) for kind, share in shares.items()}
+        rows.append(
+            {"name": known.name, "daly": round(100 * daly_efficiency(known.job), 3), **percent}
+        )
+    told.show(told.checkpoints_table(rows))
+    return {"checkpoints": rows}
+
+
+def _scavenge(scenario: Scenario, trace: str) -> Mapping[str, object]:
+    from replay.goodput import scavenging, told
+    from replay.goodput.settings import DAY_SECONDS
+    from replay.goodput.trace_file import read_trace
+
+    asked, base = scenario.scavenging, float(scenario.cluster.learners)
+    period_seconds = asked.period_hours * 3600.0
+    if trace == "work":
+        there = scavenging.by_work(base, asked.extra, period_seconds)
+    elif trace == "clock":
+        there = scavenging.by_clock(asked.extra, period_seconds, asked.share)
+    else:
+        there = read_trace(Path(trace))
+    budget_seconds = asked.budget_days * DAY_SECONDS
+    found = {
+        "decoupled": scavenging.decoupled(base, there, budget_seconds, asked.join_seconds),
+        "data parallel": scavenging.data_parallel(
+            base, there, budget_seconds, asked.resize_seconds, asked.extended_step
+        ),
+    }
+    ideal = scavenging.decoupled(base, there, budget_seconds, 0.0).relative_time
+    told.show(told.scavenging_table(found, ideal))
+    return {
+        "scavenging": {
+            name: {
+                "relative_time": one.relative_time if math.isfinite(one.relative_time) else None,
+                "badput": 100 * (1 - one.shares["useful"]),
+                "changes": one.changes,
+            }
+            for name, one in found.items()
+        },
+        "ideal": ideal,
+    }

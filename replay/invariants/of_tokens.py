@@ -1,0 +1,65 @@
+"""What must hold of counters and of the fates of tokens. Pure."""
+
+from __future__ import annotations
+
+from decodiloco.syncer.state import State
+from replay.invariants.ledger import Ledger
+from replay.invariants.rule import Invariant
+from streams.envelope import Envelope
+from streams.events import DeltaOffered, DeltaRefused, LearnerLeft
+
+UNBELIEVED = ("counters", "old incarnation", "adopted")
+
+
+class CountersGrow(Invariant):
+    name = "counters grow"
+    says = "What a learner counts fits its life: steps, tokens, and so many tokens a step at most."
+
+    def tell(self, ledger: Ledger, envelope: Envelope) -> None:
+        event, position = envelope.event, envelope.position
+        if isinstance(event, LearnerLeft):
+            life = ledger.lives[event.learner]
+            grown = event.learner_step >= life.step and event.tokens_trained >= life.tokens
+            self.hold(grown, f"{event.learner} leaves at step {event.learner_step}", position)
+        if not isinstance(event, DeltaOffered):
+            return
+        life = ledger.lives[event.learner]
+        lived = event.learner_step - life.joined_step
+        trained = event.tokens_trained - life.joined_tokens
+        told = f"{event.learner}: {event.inner_steps} steps, {event.tokens} tokens"
+        self.hold(1 <= event.inner_steps <= lived, f"{told}, in a life of {lived}", position)
+        self.hold(1 <= event.tokens <= trained, f"{told}, of {trained} trained", position)
+        most = ledger.opening.run.merge.tokens_per_step_max
+        self.hold(event.tokens <= most * event.inner_steps, told, position)
+
+
+class RefusalsTellWhy(Invariant):
+    name = "refusals tell why"
+    says = "A refused offer says why, is no answer, and settles nothing that is merged."
+
+    def tell(self, ledger: Ledger, envelope: Envelope) -> None:
+        event = envelope.event
+        if isinstance(event, DeltaRefused):
+            self.hold(bool(event.reason), "a refusal without a reason", envelope.position)
+            known = event.learner in ledger.lives
+            self.hold(known, f"{event.learner} never joined", envelope.position)
+
+
+class FatesAddUp(Invariant):
+    name = "fates add up"
+    says = "Of each learner and fragment: the tokens of all fates together are those trained."
+
+    def look(self, ledger: Ledger, state: State) -> None:
+        """The state's accounts against the ledger."""
+        for name, learner in state.learners.items():
+            trained = ledger.lives[name].tokens
+            told = f"{name}: {learner.tokens_trained} tokens in the state, {trained} told"
+            self.hold(learner.tokens_trained == trained, told, state.position)
+            for fragment in range(len(state.fragments)):
+                fates = learner.fates(fragment)
+                told = f"{name}, fragment {fragment}: {fates} of {trained}"
+                adds = sum(fates.values()) == trained and min(fates.values()) >= 0
+                self.hold(adds, told, state.position)
+                merged = ledger.merged_tokens.get((name, fragment), 0)
+                told = f"{name}, fragment {fragment}: {fates['merged']} merged, {merged} were"
+                self.hold(fates["merged"] == merged, told, state.position)

@@ -1,0 +1,181 @@
+"""What a leader of the world carries out beside its turns: merges, snapshots, the last digest.
+
+The same jobs as `decodiloco.syncer.carrying`: bytes are durable before the draft exists, trouble
+of the store is tried again, and what is no longer owed is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from decodiloco.errors import StoreUnreachable
+from decodiloco.merge.fragment import Merged, merge_fragment
+from decodiloco.merge.model_digest import model_digest
+from decodiloco.store.blobs import BlobStore, Part
+from decodiloco.store.keys import global_key, snapshot_key
+from decodiloco.store.small import put_small
+from decodiloco.store.tensors import read_tensors
+from decodiloco.syncer import drafting
+from decodiloco.syncer.compose import Draft
+from decodiloco.syncer.owed import Ask, CloseRun, MergeFragment, StoreSnapshot, merge_order
+from decodiloco.syncer.snapshot import encode_state
+from decodiloco.syncer.state import State
+from replay.world.model import Floats
+from replay.world.places import SeenStore
+from streams.errors import Failure
+
+if TYPE_CHECKING:
+    from replay.world.syncer import SyncerProcess
+
+RETRY_SECONDS_MAX = 10.0
+
+Long = MergeFragment | StoreSnapshot | CloseRun
+
+
+class Carrier:
+    """One job a key."""
+
+    def __init__(self, syncer: SyncerProcess, done: Callable[[str, Draft], None]) -> None:
+        self._syncer, self._done = syncer, done
+        self._jobs: dict[str, Job] = {}
+
+    def compare(self, state: State, asks: Sequence[Ask]) -> None:
+        """Starts what is newly owed, and forgets what is owed no more."""
+        wanted = {ask.key: ask for ask in asks if isinstance(ask, Long)}
+        for key in [key for key in self._jobs if key not in wanted]:
+            self._jobs.pop(key).is_wanted = False
+            self._syncer.world.hit("a job is owed no more")
+        for key, ask in wanted.items():
+            if key not in self._jobs:
+                self._jobs[key] = Job(self._syncer, state, ask, self._done)
+                self._jobs[key].begin()
+
+    def forget(self, key: str) -> None:
+        """What this job gave was decided upon. If the ask is owed all the same, it starts anew."""
+        self._jobs.pop(key, None)
+
+    def close(self) -> None:
+        """Forgets all jobs."""
+        for job in self._jobs.values():
+            job.is_wanted = False
+        self._jobs.clear()
+
+
+class Job:
+    """One ask being carried out."""
+
+    def __init__(
+        self, syncer: SyncerProcess, state: State, ask: Long, done: Callable[[str, Draft], None]
+    ) -> None:
+        self.is_wanted = True
+        self._syncer, self._world = syncer, syncer.world
+        self._state, self._ask, self._done = state, ask, done
+        self._began = syncer.heap.now
+        self._pause_seconds = 0.2
+
+    def begin(self) -> None:
+        """Works for a while, then reads, computes and stores."""
+        seconds = self._world.case.merge_seconds
+        self._syncer.work(seconds * (0.5 + self._world.random.random()), self._work)
+
+    def _work(self) -> None:
+        if not self.is_wanted:
+            return
+        slept = 0.0
+
+        def sleep(seconds: float) -> None:
+            nonlocal slept
+            slept += seconds
+
+        seen = SeenStore(self._world.store, lambda: self._world.sees_store(self._syncer))
+        self._world.point(self._syncer, f"{self._ask.key.split()[0]} begins to read")
+        try:
+            blobs, draft = self._carried(seen, sleep)
+        except StoreUnreachable:
+            self._again()
+            return
+        self._syncer.later(slept, lambda: self._put(blobs, draft))
+
+    def _carried(
+        self, store: BlobStore, sleep: Callable[[float], None]
+    ) -> tuple[list[tuple[str, Sequence[Part]]], Callable[[], Draft]]:
+        """What is to be stored, and the draft once it is."""
+        state, ask = self._state, self._ask
+        match ask:
+            case MergeFragment():
+                order = merge_order(state, ask.round)
+                result = merge_fragment(order, store, sleep=sleep)
+                blobs = list(result.blobs(order)) if isinstance(result, Merged) else []
+                self._world.merged(order, result)
+                return blobs, lambda: drafting.from_merge(
+                    ask, result, self._syncer.heap.now - self._began
+                )
+            case StoreSnapshot():
+                held = _Held()
+                payload = encode_state(state)
+                manifest = put_small(
+                    held, lambda named: snapshot_key(state.run, state.position, named), payload
+                )
+                return held.blobs, lambda: drafting.from_snapshot(state.position, manifest)
+            case CloseRun():
+                digest = model_digest(state.layout, newest_tensors(store, state))
+                return [], lambda: drafting.while_owed(
+                    ask, drafting.from_close(state.versions, digest)
+                )
+
+    def _put(self, blobs: list[tuple[str, Sequence[Part]]], draft: Callable[[], Draft]) -> None:
+        """Stores one blob after another; then the draft may be written."""
+        if not self.is_wanted:
+            return
+        if not blobs:
+            self._done(self._ask.key, draft())
+            return
+        (key, parts), rest = blobs[0], blobs[1:]
+
+        def answered(result: None | Failure) -> None:
+            if isinstance(result, StoreUnreachable):
+                self._again()
+                return
+            if isinstance(result, Failure):
+                raise result
+            self._world.point(self._syncer, f"{key.split('/')[1]} stored")
+            self._put(rest, draft)
+
+        self._world.network.call(
+            self._syncer, "store", "put", lambda: self._world.store.put(key, parts), answered
+        )
+
+    def _again(self) -> None:
+        """The store does not answer: all of it once more, later each time."""
+        self._world.hit("a syncer's job is tried again")
+        self._syncer.later(self._pause_seconds, self._work)
+        self._pause_seconds = min(2 * self._pause_seconds, RETRY_SECONDS_MAX)
+
+
+def newest_tensors(store: BlobStore, state: State) -> Iterator[tuple[str, Floats]]:
+    """Every tensor's newest merged value, fragment by fragment."""
+    for fragment, merged in enumerate(state.fragments):
+        key = global_key(state.run, fragment, merged.version, merged.parameters)
+        yield from read_tensors(store, key, merged.parameters).items()
+
+
+class _Held:
+    """Takes what would be stored, to be stored later."""
+
+    url = "memory://held"
+
+    def __init__(self) -> None:
+        self.blobs: list[tuple[str, Sequence[Part]]] = []
+
+    def put(self, key: str, parts: Sequence[Part]) -> None:
+        self.blobs.append((key, parts))
+
+    def read(self, key: str, start: int, stop: int) -> Part:
+        raise AssertionError(f"{key} is not read here")
+
+    def size(self, key: str) -> int | None:
+        raise AssertionError(f"{key} is not looked at here")
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,157 @@
+"""What kind of run a seed gives: how many learners, how fast, which settings. Drawn, then fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from decodiloco.config import Run
+from decodiloco.fragments.layout import Layout, Tensor
+from decodiloco.opening import Opening, encode_opening
+from decodiloco.store.keys import global_key, opening_key
+from decodiloco.store.tensors import encode_tensors
+from replay.world.places import WorldStore
+from streams.events import RunOpened
+from streams.manifest import Manifest
+
+RUN = "world"
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerCase:
+    """One learner's machine: seconds a step, seconds an upload or a download, tokens a step."""
+
+    id: str
+    region: str
+    step_seconds: float
+    transfer_seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One world before anything goes wrong.
+
+    `hard_seconds` is how long things may go wrong; from then on all is well.
+    """
+
+    seed: int
+    opening: Opening
+    opened: RunOpened
+    learners: tuple[LearnerCase, ...]
+    syncers: tuple[str, ...]
+    merge_seconds: float
+    hard_seconds: float
+
+
+def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
+    """The case of a seed, its opening stored; about so many merges while things go wrong."""
+    random = Random(f"case {seed}")
+    run = _draw_run(random)
+    layout = _layout(run.fragments)
+    first = tuple(_put_fragment(store, layout, fragment, seed) for fragment in range(run.fragments))
+    opening = Opening(run, layout, first)
+    payload, manifest = encode_opening(opening)
+    store.put(opening_key(RUN, manifest), [payload])
+    opened = RunOpened(
+        run=RUN,
+        config_digest=run.digest,
+        layout_digest=layout.digest,
+        store=store.url,
+        opening=manifest,
+        rules=1,
+    )
+    learners = _draw_learners(random, run)
+    return Case(
+        seed=seed,
+        opening=opening,
+        opened=opened,
+        learners=learners,
+        syncers=tuple(f"syncer-{number + 1}" for number in range(random.choice((1, 2, 2, 3)))),
+        merge_seconds=random.uniform(0.02, 0.3),
+        hard_seconds=30.0 + merges * run.inner_steps / run.fragments,
+    )
+
+
+def _draw_run(random: Random) -> Run:
+    fragments = random.choice((1, 2, 3, 4, 6))
+    learners_min = random.choice((1, 2, 4))
+    settings: dict[str, Any] = {
+        "name": RUN,
+        "regions": ("home", "away", "far")[: random.choice((1, 1, 2, 3))],
+        "fragments": fragments,
+        "inner_steps": max(1, round(fragments * random.choice((0.5, 0.5, 1.0, 1.5)))),
+        "quorum": random.choice((1, 1, 2, 3)),
+        "learners_min": learners_min,
+        "snapshot_merges": random.choice((None, 1, 7)),
+        "window": {
+            "overlap": random.choice(("auto", "auto", 1, 2)),
+            "gamma": random.choice((0.8, 0.8, 0.0, 1.0)),
+            "pace_quantile": random.choice((0.5, 0.5, 0.0)),
+        },
+        "merge": {
+            "rule": random.choice(("radial", "radial", "mean")),
+            "norm_clip": random.choice((2.0, 2.0, "none")),
+            "staleness_versions_max": random.choice((0, 1, 1, 2)),
+            "tokens_per_step_max": 10_000,
+        },
+        "outer": {"lr": 0.7, "momentum": random.choice((0.0, 0.5, 0.9))},
+        "adoption": {"alpha": random.choice((0.0, 0.0, 0.25))},
+        "codecs": {"delta": random.choice(("bf16", "fp32"))},
+        "times": {
+            "takeover_seconds": 3.0,
+            "heartbeat_seconds": 1.0,
+            "lost_seconds": 8.0,
+            "orphan_seconds_max": 60.0,
+            "fetch_seconds_max": 2.0,
+        },
+        "training": {"checkpoint_steps": random.choice((5, 20, 100))},
+        "end": {"steps": random.choice((None, None, None, random.randint(40, 150)))},
+    }
+    return Run.model_validate(settings)
+
+
+def _draw_learners(random: Random, run: Run) -> tuple[LearnerCase, ...]:
+    count = random.randint(max(4, run.learners_min, run.quorum), 12)
+    transfer_seconds = random.choice((0.1, 0.3, 1.0))
+    slow = random.choice((0, 0, 1, 2))
+    return tuple(
+        LearnerCase(
+            id=f"l{number}" if number < 10 else f"m{number - 10}",
+            region=random.choice(run.regions),
+            step_seconds=random.uniform(0.9, 1.1) * (random.choice((3, 8)) if number < slow else 1),
+            transfer_seconds=transfer_seconds * random.uniform(0.7, 1.5),
+            tokens=random.choice((7, 64, 100)),
+        )
+        for number in range(count)
+    )
+
+
+def _layout(fragments: int) -> Layout:
+    """Two small tensors a fragment, one of them kept coarsely by learners."""
+    tensors = tuple(
+        Tensor(
+            name=f"part{fragment}.{kind}",
+            shape=(3, 4) if kind == "weight" else (5,),
+            dtype="bfloat16" if kind == "bias" and fragment % 2 else "float32",
+            fragment=fragment,
+            rule="radial" if kind == "weight" else "mean",
+        )
+        for fragment in range(fragments)
+        for kind in ("bias", "weight")
+    )
+    return Layout(fragments=fragments, tensors=tensors)
+
+
+def _put_fragment(store: WorldStore, layout: Layout, fragment: int, seed: int) -> Manifest:
+    draw = np.random.default_rng((seed, fragment))
+    arrays = {
+        tensor.name: draw.standard_normal(tensor.shape, np.float32)
+        for tensor in layout.of(fragment)
+    }
+    blob = encode_tensors(arrays, "fp32")
+    store.put(global_key(RUN, fragment, 0, blob.manifest), blob.parts)
+    return blob.manifest

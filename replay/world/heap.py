@@ -1,0 +1,40 @@
+"""Moments in order: what happens next, and when. Knows no clock but its own, and draws nothing.
+
+Two things at one moment happen in the order in which they were asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+Happen = Callable[[], None]
+
+MOMENTS_MAX = 5_000_000  # a world that goes on for longer is stuck in a circle
+
+
+class Heap:
+    """The world's only clock, in seconds from its beginning."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._moments: list[tuple[float, int, Happen]] = []
+        self._count = 0
+
+    def later(self, seconds: float, happen: Happen) -> None:
+        """Lets something happen so many seconds from now."""
+        assert seconds >= 0.0, seconds
+        self._count += 1
+        heapq.heappush(self._moments, (self.now + seconds, self._count, happen))
+
+    def run(self, until: Callable[[], bool], seconds_max: float) -> bool:
+        """Goes on until something holds, at most so many seconds; whether it holds."""
+        end = self.now + seconds_max
+        while not until():
+            if not self._moments or self._moments[0][0] > end:
+                self.now = end
+                return until()
+            assert self._count < MOMENTS_MAX, "this world never comes to rest"
+            self.now, _, happen = heapq.heappop(self._moments)
+            happen()
+        return True

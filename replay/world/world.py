@@ -1,0 +1,297 @@
+"""A whole run in one process: learners, syncers, tape, inboxes and store on one heap of moments.
+
+Two phases. While it is hard, anything may go wrong, and only the invariants must hold. Then all
+is healed, and the run must go on, close and come to rest within a bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from decodiloco.errors import Disagreement, LifeEnded
+from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder
+from decodiloco.syncer.machine import begin, fold
+from decodiloco.syncer.snapshot import state_digest
+from decodiloco.syncer.state import State
+from replay.errors import InvariantBroken
+from replay.invariants import Invariants
+from replay.world.case import RUN, Case, LearnerCase, draw_case
+from replay.world.hardships import Hardship, Hardships, draw_plan
+from replay.world.heap import Heap
+from replay.world.learner import LearnerProcess
+from replay.world.network import Network, WorldPulse
+from replay.world.places import WorldInbox, WorldStore, WorldTape
+from replay.world.process import Process
+from replay.world.syncer import SyncerProcess
+from streams.codec import encode_event, seal
+from streams.envelope import Envelope, genesis
+from streams.errors import ChainBroken, Failure
+from streams.events import FragmentMerged, RunClosing
+
+RESTART_SECONDS = 2.0
+PROGRESS_SECONDS = 150.0
+CLOSING_SECONDS = 200.0
+DAY_SECONDS = 1_700_000_000.0
+FOLDS_KEPT = 512
+
+
+@dataclass(slots=True)
+class Told:
+    """How a world ended. `broken` is None when every invariant held."""
+
+    seed: int
+    broken: InvariantBroken | None = None
+    events: int = 0
+    merges: int = 0
+    seconds: float = 0.0
+    tape_digest: bytes = b""
+    branches: Counter[str] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
+    hardships: tuple[Hardship, ...] = ()
+
+
+class World:
+    """One seed's world. `run` plays it to its end; `tape` is then its record."""
+
+    def __init__(
+        self,
+        seed: int,
+        merges: int = 120,
+        wanted: Callable[[Hardship], bool] = lambda _: True,
+        invariants: Callable[[Case, WorldStore], Invariants] | None = None,
+    ) -> None:
+        self.run = RUN
+        self.random = Random(f"world {seed}")
+        self.branches: Counter[str] = Counter()
+        self.heap = Heap()
+        self.store = WorldStore(Random(f"store {seed}"), self.hit)
+        self.case: Case = draw_case(seed, self.store, merges)
+        self.beginning: State = begin(self.case.opening)
+        make = invariants or (lambda case, store: Invariants(case.opening, store))
+        self.invariants = make(self.case, self.store)
+        self.tape = WorldTape(self._observe)
+        self.network = Network(self.heap, Random(f"network {seed}"), self.hit)
+        self.pulse = WorldPulse(self.network, self.heap)
+        self.inboxes = {
+            region: WorldInbox(region, f"life-{region}") for region in self.case.opening.run.regions
+        }
+        self.learners: dict[str, list[LearnerProcess]] = {}
+        self.syncers: dict[str, SyncerProcess] = {}
+        self.finished: set[str] = set()
+        self.hardships = Hardships(self, draw_plan(self.case, wanted))
+        self._folds: dict[bytes, tuple[State, State]] = {}
+        self._lives = 0
+        self._made: dict[tuple[int, int, tuple[int, ...]], bytes] = {}
+
+    # The whole of it.
+
+    def play(self) -> Told:
+        """From the opening to the last farewell, or to the first invariant that breaks."""
+        told = Told(self.case.seed, hardships=self.hardships.plan)
+        try:
+            self._play()
+        except InvariantBroken as broken:
+            told.broken = broken
+        except (Failure, AssertionError, LookupError, ValueError, TypeError) as error:
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            told.broken = InvariantBroken("no machine stumbles", what, len(self.tape.records))
+            told.broken.__cause__ = error
+        records = self.tape.records
+        told.events = len(records)
+        told.merges = sum(isinstance(e.event, FragmentMerged) for e in records)
+        told.seconds = self.heap.now
+        told.tape_digest = records[-1].digest if records else b""
+        told.branches = self.branches
+        told.checked = self.invariants.counts()
+        return told
+
+    def _play(self) -> None:
+        opened = seal(1, genesis(RUN), 0, "opener", None, DAY_SECONDS, self.case.opened)
+        self.tape.append([opened])
+        for name in self.case.syncers:
+            self.heap.later(self.random.random(), lambda name=name: self.start_syncer(name))  # type: ignore[misc]
+        for learner in self.case.learners:
+            self.heap.later(
+                3 * self.random.random(), lambda learner=learner: self.start_learner(learner)  # type: ignore[misc]
+            )
+        self.hardships.begin()
+        self.heap.run(self._is_at_rest, self.case.hard_seconds)
+        self.hardships.heal()
+        self._must_go_on()
+        self._must_close()
+        self.invariants.end(self.tape.attempted, self.tape.acknowledged)
+
+    def _must_go_on(self) -> None:
+        """Healed: every fragment gets two more versions within a bound."""
+        before = self._versions()
+
+        def went_on() -> bool:
+            if self._leading().closing is not None:
+                return True
+            return all(new >= old + 2 for old, new in zip(before, self._versions(), strict=True))
+
+        went = self.heap.run(went_on, PROGRESS_SECONDS)
+        self.invariants.liveness.hold(
+            went,
+            f"healed for {PROGRESS_SECONDS:.0f} s, versions went from {before} to "
+            f"{self._versions()}",
+            len(self.tape.records),
+        )
+
+    def _must_close(self) -> None:
+        """Asked to close: the run is closed, and everybody has gone, within a bound."""
+        self._ask_to_close()
+        closed = self.heap.run(self._is_at_rest, CLOSING_SECONDS)
+        live = [process.machine for process in self._processes() if not process.is_dead]
+        state = self._leading()
+        self.invariants.liveness.hold(
+            closed,
+            f"{CLOSING_SECONDS:.0f} s after it was asked, the run is "
+            f"{'closed' if state.closed else 'not closed'}, still running: {' '.join(live)}",
+            len(self.tape.records),
+        )
+
+    def _ask_to_close(self) -> None:
+        word = RunClosing(speaker="operator", life=1, said=1, reason="asked")
+        region = self.case.opening.run.regions[0]
+        self.inboxes[region].put("operator", word.kind, encode_event(word))
+
+    def _is_at_rest(self) -> bool:
+        """The run is closed and nobody is there any more."""
+        everybody = len(self.case.learners) + len(self.case.syncers)
+        return len(self.finished) == everybody
+
+    def _leading(self) -> State:
+        """The newest state that any syncer has."""
+        states = [syncer.state for syncer in self.syncers.values()]
+        return max([self.beginning, *states], key=lambda state: state.position)
+
+    def _versions(self) -> tuple[int, ...]:
+        return self._leading().versions
+
+    def _processes(self) -> Iterable[Process]:
+        yield from self.syncers.values()
+        for lives in self.learners.values():
+            yield from lives
+
+    # Processes begin and end.
+
+    def start_syncer(self, name: str) -> None:
+        """A syncer's process begins, unless one of this name runs or the run is over for it."""
+        running = self.syncers.get(name)
+        if name in self.finished or (running is not None and not running.is_dead):
+            return
+        process = SyncerProcess(self, name)
+        self.syncers[name] = process
+        process.run(process.start)
+
+    def start_learner(self, case: LearnerCase, doubled: bool = False) -> None:
+        """A life of a learner begins; `doubled` also while another one runs."""
+        lives = [life for life in self.learners.get(case.id, []) if not life.is_dead]
+        if case.id in self.finished or (lives and not doubled):
+            return
+        self._lives += 1
+        process = LearnerProcess(self, case, self._lives)
+        self.learners[case.id] = [*lives, process]
+        process.run(process.start)
+
+    def process_ended(self, process: Process, failure: Failure) -> None:
+        """A process has ended by itself of a failure; whoever looks after it starts it again."""
+        self.hit(f"a process ends of {type(failure).__name__}")
+        if isinstance(failure, Disagreement | ChainBroken):
+            raise failure
+        if not isinstance(failure, LifeEnded):
+            self.restart(process, RESTART_SECONDS)
+
+    def restart(self, process: Process, seconds: float) -> None:
+        """Starts a dead process's successor after a while."""
+        if isinstance(process, SyncerProcess):
+            name = process.name
+            self.heap.later(seconds, lambda: self.start_syncer(name))
+        elif isinstance(process, LearnerProcess):
+            case = process.case
+            self.heap.later(seconds, lambda: self.start_learner(case))
+
+    def learner_finished(self, process: LearnerProcess) -> None:
+        """It has left; a learner that left early may be started again by whoever wants to."""
+        leaving = process.state.leaving
+        if leaving is None or leaving.reason == "finished":
+            self.finished.add(process.case.id)
+        else:
+            self.hit("a learner leaves early")
+            self.restart(process, 10.0 * RESTART_SECONDS)
+
+    def syncer_finished(self, process: SyncerProcess) -> None:
+        """For it the run is over."""
+        process.kill()
+        self.finished.add(process.name)
+
+    # What processes ask of the world.
+
+    def hit(self, branch: str) -> None:
+        """A branch that is rare was taken."""
+        self.branches[branch] += 1
+
+    def point(self, process: Process, name: str) -> None:
+        """A process is at a point where it might be killed."""
+        self.hardships.passes(process, name)
+
+    def wall_seconds(self, machine: str) -> float:
+        """The time of day on a machine, right or wrong."""
+        return DAY_SECONDS + self.heap.now + self.hardships.clock_seconds.get(machine, 0.0)
+
+    def sees_store(self, process: Process) -> bool:
+        """Whether a read by this process would come back now."""
+        return self.network.is_open(process.machine, "store", "to") and self.network.is_open(
+            process.machine, "store", "from"
+        )
+
+    def fold(self, state: State, envelope: Envelope) -> State:
+        """The production fold; its answers are remembered, since equal questions come thrice."""
+        held = self._folds.get(envelope.digest)
+        if held is not None and held[0] is state:
+            return held[1]
+        event = envelope.event
+        if isinstance(event, FragmentMerged) and event.state_digest != state_digest(state):
+            raise InvariantBroken(
+                "each merge records the state's own digest",
+                "a syncer folds another state than the writer's",
+                envelope.position,
+            )
+        after = fold(state, envelope)
+        self._folds[envelope.digest] = state, after
+        while len(self._folds) > FOLDS_KEPT:
+            del self._folds[next(iter(self._folds))]
+        return after
+
+    def merged(self, order: MergeOrder, result: Merged | Abandoned) -> None:
+        """A merge was carried out somewhere: the same order must have given the same bytes."""
+        if isinstance(result, Abandoned):
+            self.hit("a merge is abandoned")
+            return
+        key = (order.round, order.version, result.contributions)
+        digest = result.parameters.manifest.digest + result.momentum.manifest.digest
+        if key in self._made:
+            self.hit("a merge is made twice")
+            self.invariants.same_bytes.hold(
+                self._made[key] == digest,
+                f"round {order.round} merged twice gives other bytes",
+                len(self.tape.records),
+            )
+        self._made[key] = digest
+
+    def _observe(self, envelope: Envelope) -> None:
+        self.invariants.tell(envelope)
+
+
+def play(seed: int, wanted: Sequence[str] | None = None, merges: int = 120) -> Told:
+    """The world of a seed, with all of its hardships or only those that are named."""
+    names = None if wanted is None else tuple(wanted)
+
+    def is_wanted(hardship: Hardship) -> bool:
+        return names is None or hardship.kind in names or hardship.name in names
+
+    return World(seed, merges, is_wanted).play()

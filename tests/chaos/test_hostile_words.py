@@ -1,0 +1,439 @@
+"""A running cluster and a liar: every lie is refused, left out or counted, and training goes on.
+
+Real processes: a nats-server, two syncers, two tiny learners. The liar speaks to the inbox and
+the store directly, as anybody with their addresses could.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from blake3 import blake3
+
+from decodiloco.fragments.schedule import fragment_of
+from decodiloco.merge.report import decode_report
+from decodiloco.places import open_places
+from decodiloco.store.header import Header, parse_header, place, render_header
+from decodiloco.store.keys import key_of_offer, report_key
+from decodiloco.store.small import read_small
+from decodiloco.store.tensors import Encoded, encode_tensors
+from decodiloco.syncer.follower import load_opening
+from decodiloco.syncer.refusals import EVERY_SECONDS
+from streams.codec import decode_word, encode_event
+from streams.errors import Unreadable
+from streams.events import (
+    DeltaOffered,
+    EvaluationReported,
+    FragmentMerged,
+    LearnerLeft,
+    MessageRefused,
+    RunClosed,
+    RunClosing,
+    SyncerTookOver,
+    WindowClosed,
+)
+from streams.link import Message
+from streams.manifest import Manifest
+from tests.builders import adopted, closing, evaluated, hardship, joined
+from tests.hostile import STEPS, TOKENS, End, Follower, Liar, following
+from tests.real_cluster import RealCluster, until
+
+NOISE, MUTATIONS, FLOOD = 1000, 300, 5000
+
+pytestmark = pytest.mark.timeout(290)
+
+
+@asynccontextmanager
+async def watched(cluster: RealCluster) -> AsyncGenerator[Follower, None]:
+    """The run's places and its tape, from outside."""
+    places = await open_places(cluster.config, "liar")
+    try:
+        first = await places.tape.read(0, 1)
+        opening = await asyncio.to_thread(load_opening, places, first[0].event)
+        async with following(places, opening) as follower:
+            yield follower
+    finally:
+        await places.close()
+
+
+# Deltas that are not what they should be, and the reason with which each is left out.
+
+
+def not_a_number(liar: Liar) -> Encoded:
+    arrays = liar.arrays(liar.fragment)
+    next(iter(arrays.values())).reshape(-1)[0] = np.nan
+    return liar.encoded(arrays)
+
+
+def infinite(liar: Liar) -> Encoded:
+    arrays = liar.arrays(liar.fragment)
+    list(arrays.values())[-1].reshape(-1)[-1] = np.inf
+    return liar.encoded(arrays)
+
+
+def other_shape(liar: Liar) -> Encoded:
+    return liar.encoded({name: a.reshape(1, -1) for name, a in liar.arrays(liar.fragment).items()})
+
+
+def other_tensors(liar: Liar) -> Encoded:
+    return liar.encoded({f"{name}x": a for name, a in liar.arrays(liar.fragment).items()})
+
+
+def unspeakable_tensors(liar: Liar) -> Encoded:
+    """A name that is no text: it once killed every syncer that merged it."""
+    return liar.encoded({f"{n}\ud800\U0001f4a3": a for n, a in liar.arrays(liar.fragment).items()})
+
+
+def other_dtype(liar: Liar) -> Encoded:
+    delta = encode_tensors(liar.arrays(liar.fragment), "fp32", squares=True)
+    return replace(delta, manifest=delta.manifest.model_copy(update={"codec": "bf16"}))
+
+
+def other_digest(liar: Liar) -> Encoded:
+    delta = liar.encoded(liar.arrays(liar.fragment))
+    return replace(delta, manifest=delta.manifest.model_copy(update={"digest": b"\7" * 32}))
+
+
+def broken_chunk(liar: Liar) -> Encoded:
+    delta = liar.encoded(liar.arrays(liar.fragment))
+    last = bytearray(delta.parts[-1])
+    last[-1] ^= 1
+    return replace(delta, parts=(*delta.parts[:-1], bytes(last)))
+
+
+def cut_off(liar: Liar) -> Encoded:
+    delta = liar.encoded(liar.arrays(liar.fragment))
+    return replace(delta, parts=(*delta.parts[:-1], bytes(delta.parts[-1])[:-8]))
+
+
+def lying_header(liar: Liar) -> Encoded:
+    return with_squares(liar.encoded(liar.arrays(liar.fragment)), 0.5)
+
+
+def negative_squares(liar: Liar) -> Encoded:
+    return with_squares(liar.encoded(liar.arrays(liar.fragment)), -1.0)
+
+
+def with_squares(delta: Encoded, factor: float) -> Encoded:
+    """The same bytes under a header with other sums of squares."""
+    header = parse_header(bytes(delta.parts[0]), "a delta")
+    assert header.squares is not None
+    entries = place([(e.name, e.dtype, e.shape) for e in header.entries])
+    start = render_header(Header(entries, header.chunks, tuple(factor * s for s in header.squares)))
+    size_bytes = len(start) + header.payload_bytes
+    manifest = Manifest(bytes=size_bytes, digest=blake3(start).digest(), codec=delta.manifest.codec)
+    return Encoded((start, *delta.parts[1:]), manifest)
+
+
+def beyond_bounds(liar: Liar) -> Encoded:
+    return liar.encoded(liar.arrays(liar.fragment, scale=1e30))
+
+
+LEFT_OUT = {
+    "not finite": not_a_number,
+    "not finite:": infinite,
+    "wrong shape": other_shape,
+    "wrong tensors": other_tensors,
+    "wrong tensors:": unspeakable_tensors,
+    "corrupt: blob tiny": other_digest,
+    "corrupt:": other_dtype,
+    "corrupt: ": broken_chunk,
+    "corrupt": cut_off,
+    "lying header": lying_header,
+    "norm out of bounds": negative_squares,
+    "norm out of bounds:": beyond_bounds,
+}
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "unknown base version 900": {"base_version": 900},
+    "unknown round 0": {"round": 0},
+    "unknown round 9007199254740992": {"round": 2**53},
+    "unknown incarnation": {"incarnation": 2**53},
+    "counters: inner_steps -5": {"inner_steps": -5},
+    "counters: inner_steps 4 of learner_step -1": {"inner_steps": 4, "learner_step": -1},
+    "counters: tokens -1": {"tokens": -1},
+    f"counters: tokens {2**62}": {"tokens": 2**62},
+    "counters: inner_steps ": {"learner_step": 2**63 - 1},
+    "counters: ": {"tokens_trained": 2**53},
+    "not finite: loss nan": {"loss": float("nan")},
+    "not finite: loss -inf": {"loss": float("-inf")},
+    "counters: 1e+300 seconds": {"step_seconds": 1e300},
+    "size 1:": {"manifest": Manifest(bytes=1, digest=b"\1" * 32, codec="bf16")},
+    "codec fp32": {"manifest": Manifest(bytes=40_000, digest=b"\1" * 32, codec="fp32")},
+    "adopted: no fragment 1000": {"adopted": (adopted(1000),)},
+    "fragment ": {"fragment": 2**53},
+}
+
+
+def test_every_lie_is_refused_left_out_or_counted_and_training_goes_on(tmp_path: Path) -> None:
+    with RealCluster(tmp_path) as cluster:
+        asyncio.run(play(cluster))
+
+
+async def play(cluster: RealCluster) -> None:
+    cluster.start("syncer", "one"), cluster.start("syncer", "two")
+    async with watched(cluster) as follower:
+        liar = Liar(follower, "mallory")
+        await liar.join()
+        await nothing_but_a_missing_blob(liar)
+        cluster.start("learner", "a"), cluster.start("learner", "b")
+        await until(lambda: len(follower.state.learners) == 3, "both learners join")
+        await follower.merges(4)
+        await lies_about_bytes(liar)
+        await lies_about_words(liar)
+        await a_clone(cluster, follower)
+        await a_missing_blob_holds_up_no_other_fragment(liar)
+        await a_thousand_fold_delta_is_clipped(liar)
+        await noise(cluster, liar)
+        await words_of_others(liar)
+        await mutations(liar)
+        await flood(follower)
+        await close(cluster, follower)
+        assert_rate_of_refusals(follower)
+    proof = cluster.verified()
+    assert proof["ok"] and proof["merges_checked"] == proof["merges"] == follower.state.step
+    print(f"verified: {proof['events']} facts, {proof['merges']} merges")
+
+
+async def nothing_but_a_missing_blob(liar: Liar) -> None:
+    """The only contribution is missing: the round is open again, and is answered again."""
+    await liar.follower.first(lambda e: e if liar.follower.state.rounds else None)
+    end = await liar.offer(stored=False)
+    assert (end.kind, end.reason) == ("abandoned", "missing")
+    assert all(round_.is_open for round_ in liar.follower.state.rounds.values())
+    again = await liar.offer()
+    assert again.kind == "merged"
+    assert liar.follower.state.step == 1
+
+
+async def lies_about_bytes(liar: Liar) -> None:
+    for reason, made in LEFT_OUT.items():
+        end = await liar.offer(made(liar))
+        assert end.kind in ("left_out", "abandoned"), (reason, end)
+        assert end.reason.startswith(reason), (reason, end.reason)
+        print(f"left out: {end.reason[:90]}")
+
+
+async def lies_about_words(liar: Liar) -> None:
+    for reason, fields in REFUSED.items():
+        refused(reason, await liar.offer(**fields))
+    await overlapping_work(liar)
+    old = liar.incarnation
+    await liar.join()
+    refused(f"old incarnation {old}", await liar.offer(incarnation=old))
+    assert (await liar.offer()).kind == "merged"
+
+
+async def overlapping_work(liar: Liar) -> None:
+    """Steps that are merged are offered once more, from the base that they were made on."""
+    assert (await liar.offer()).kind == "merged"
+    state = liar.follower.state
+    learner = state.learners[liar.name]
+    (fragment, account) = max(enumerate(learner.accounts), key=lambda pair: pair[1].merged_step)
+    begin = learner.anchor_steps[fragment]
+    assert begin < account.merged_step
+    inner_steps = liar.step + STEPS - begin
+    rounds = range(state.next_round - 1, 0, -1)
+    end = await liar.offer(
+        liar.encoded(liar.arrays(fragment)),
+        round=next(n for n in rounds if fragment_of(n, len(state.fragments)) == fragment),
+        fragment=fragment,
+        base_version=learner.adopted[fragment],
+        inner_steps=inner_steps,
+        tokens=TOKENS * inner_steps,
+        adopted=(),
+    )
+    refused(f"overlaps: begins at step {begin}; merged or merging up to", end)
+
+
+def refused(reason: str, end: End) -> None:
+    assert end.kind == "refused", (reason, end)
+    assert end.reason.startswith(reason), (reason, end.reason)
+    print(f"refused: {end.reason[:90]}")
+
+
+async def a_clone(cluster: RealCluster, follower: Follower) -> None:
+    """A second process takes a learner's id: the first one ends, the run goes on with the new."""
+    before = follower.state.learners["b"].incarnation
+    cluster.start("learner", "b", "clone of b")
+    assert await cluster.ended("b") == 3
+    assert "a newer life of learner b joined" in cluster.log("b")
+    assert follower.state.learners["b"].incarnation > before
+    await follower.merges(2)
+
+
+async def a_missing_blob_holds_up_no_other_fragment(liar: Liar) -> None:
+    end = await liar.offer(stored=False)
+    assert (end.kind, end.reason) == ("left_out", "missing")
+    tape, closed = liar.follower.tape, 0
+    for envelope in tape[end.position : end.envelope.position]:
+        event = envelope.event
+        if isinstance(event, WindowClosed) and end.position in event.offers:
+            closed = envelope.position
+    between = [
+        e.event.fragment
+        for e in tape[closed : end.envelope.position - 1]
+        if isinstance(e.event, FragmentMerged)
+    ]
+    waited = end.envelope.time_seconds - tape[closed - 1].time_seconds
+    print(f"a missing blob was waited for {waited:.2f} s; merged meanwhile: {between}")
+    assert between, "no other fragment was merged meanwhile"
+
+
+async def a_thousand_fold_delta_is_clipped(liar: Liar) -> None:
+    await until(lambda: min(liar.follower.state.versions) > 8, "the history of clips is full")
+    end = await liar.offer(liar.encoded(liar.arrays(liar.fragment, scale=1e3)))
+    event = end.envelope.event
+    assert end.kind == "merged" and isinstance(event, FragmentMerged)
+    key = report_key(liar.follower.state.run, event.round, event.report)
+    stored = await asyncio.to_thread(read_small, liar.follower.places.store, key, event.report)
+    report = decode_report(stored)
+    ours = [one.position for one in report.contributors].index(end.position)
+    for tensor in report.tensors:
+        assert tensor.limit is not None and tensor.clips[ours] < 0.1
+        assert tensor.norms[ours] * tensor.clips[ours] == pytest.approx(tensor.limit)
+        assert tensor.outer_gradient_norm <= tensor.limit * (1 + 1e-6)
+    print(f"clipped to {report.tensors[0].clips[ours]:.2g} of itself")
+
+
+async def noise(cluster: RealCluster, liar: Liar) -> None:
+    """Random bytes, each counted once; and subjects that are no text."""
+    chance = random.Random(7)
+    for _ in range(NOISE // 50):
+        payloads = [chance.randbytes(chance.randrange(8, 400)) for _ in range(50)]
+        says = (liar.inbox.say_raw(f"noise-{p[0] % 5}", "delta_offered", p) for p in payloads)
+        await asyncio.gather(*says)
+    for subject in (
+        b"in.tiny.home.\xff\xfe.\xc3",
+        b"in.tiny.home.a\x0b\x0c.b",
+        b"in.tiny.home.\x00.c",
+    ):
+        publish_raw(cluster, subject)
+    await until(lambda: counted(liar.follower, "noise-") == NOISE, "all noise is counted")
+    await until(lambda: counted(liar.follower, "") >= NOISE + 3, "odd subjects are counted")
+    await liar.follower.merges(2)
+    print(f"noise: {counted(liar.follower, 'noise-')} of {NOISE} counted")
+
+
+def publish_raw(cluster: RealCluster, subject: bytes) -> None:
+    """Over a bare socket: no client would send this."""
+    host, port = cluster.server.url.removeprefix("nats://").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as server:
+        server.sendall(b'CONNECT {"verbose":false}\r\nPUB ' + subject + b" 4\r\nboom\r\nPING\r\n")
+        while b"PONG" not in server.recv(65536):
+            pass
+
+
+def counted(follower: Follower, speaker: str) -> int:
+    """How many messages of speakers that begin so were counted."""
+    return sum(
+        fact.count
+        for fact in follower.facts(MessageRefused)
+        if fact.source.startswith(f"in.tiny.home.{speaker}")
+    )
+
+
+async def words_of_others(liar: Liar) -> None:
+    """A word in another's name, a joiner from nowhere: counted, and no fact comes of it."""
+    sound = liar.word(liar.encoded(liar.arrays(liar.fragment)))
+    before = len(liar.follower.tape)
+    await liar.inbox.say_raw("a", sound.kind, encode_event(sound))
+    in_anothers_name = sound.model_copy(update={"learner": "a"})
+    await liar.inbox.say_raw("thief", sound.kind, encode_event(in_anothers_name))
+    await liar.inbox.say_raw("ghost", "learner_joined", encode_event(joined("ghost")))
+    await liar.inbox.say(evaluated(speaker="gossip", step=2**53))
+    for speaker in ("a", "thief", "ghost", "gossip"):
+        await until(lambda s=speaker: counted(liar.follower, s) >= 1, f"{speaker} is counted")
+    later = liar.follower.tape[before:]
+    assert not [e for e in later if e.event.kind == "delta_offered" and e.event.learner == "thief"]
+    assert "ghost" not in liar.follower.state.learners
+
+
+async def mutations(liar: Liar) -> None:
+    """Sound words with a few bytes changed, unless they would name bytes that are not there."""
+    chance = random.Random(11)
+    delta = liar.encoded(liar.arrays(liar.fragment))
+    sound = liar.word(delta)
+    key = key_of_offer(liar.follower.state.run, sound)
+    await asyncio.to_thread(liar.follower.places.store.put, key, delta.parts)
+    words = [sound, hardship(speaker="mallory"), evaluated(speaker="mallory")]
+    outcomes: Counter[str] = Counter()
+    for number in range(MUTATIONS):
+        word = words[number % len(words)]
+        payload = bytearray(encode_event(word))
+        for _ in range(chance.randrange(1, 4)):
+            payload[chance.randrange(len(payload))] = chance.randrange(256)
+        try:
+            read = decode_word(bytes(payload))
+        except Unreadable:
+            outcomes["no word"] += 1
+        else:
+            if isinstance(read, DeltaOffered) and key_of_offer("tiny", read) != key:
+                continue
+            outcomes[read.kind] += 1
+        await liar.inbox.say_raw("mallory", word.kind, bytes(payload))
+    print(f"mutations said: {dict(outcomes)}")
+    no_words = outcomes["no word"]
+    await until(lambda: counted(liar.follower, "mallory") >= no_words, "mutations are counted")
+
+
+async def flood(follower: Follower) -> None:
+    """Five thousand letters as fast as they go: the leader is not taken for dead."""
+    fences = len(follower.facts(SyncerTookOver))
+    at, began = len(follower.tape), time.monotonic()
+    wire = follower.places.held[0].wire  # type: ignore[attr-defined]
+    costly = encode_event(joined("flood", versions=tuple(range(256))))
+    for number in range(FLOOD):
+        link = await wire.link()
+        payload = costly[:-1] + bytes([number % 128])
+        await link.publish(Message(f"in.tiny.home.flood.{number}", payload))
+    await until(lambda: counted(follower, "flood") == FLOOD, "the flood is counted", 90)
+    merges = [e for e in follower.tape[at:] if isinstance(e.event, FragmentMerged)]
+    seconds = time.monotonic() - began
+    print(f"flood: {FLOOD} letters in {seconds:.1f} s, {len(merges)} merges meanwhile")
+    assert len(follower.facts(SyncerTookOver)) == fences
+    assert merges
+
+
+async def close(cluster: RealCluster, follower: Follower) -> None:
+    """The run ends in good order, and both learners hold the run's model."""
+    await follower.merges(2)
+    await follower.places.inboxes["home"].say(closing())
+    for name in ("a", "clone of b", "one", "two"):
+        assert await cluster.ended(name, 90) == 0, cluster.log(name)[-2000:]
+        assert "Traceback" not in cluster.log(name)
+    state = follower.state
+    (closed,) = follower.facts(RunClosed)
+    ends = {left.learner: left.digest for left in follower.facts(LearnerLeft)}
+    assert ends["a"] == ends["b"] == closed.digest
+    assert len(follower.facts(RunClosing)) == 1 and state.closed is not None
+    for learner in state.learners.values():
+        for fragment in range(len(state.fragments)):
+            assert sum(learner.fates(fragment).values()) == learner.tokens_trained
+    merges = [e.time_seconds for e in follower.tape if isinstance(e.event, FragmentMerged)]
+    gaps = [later - earlier for earlier, later in pairwise(merges)]
+    print(f"{len(merges)} merges; the longest gap {max(gaps):.1f} s")
+    assert not follower.facts(EvaluationReported)
+
+
+def assert_rate_of_refusals(follower: Follower) -> None:
+    """At most one record a subject and ten seconds."""
+    last: dict[str, float] = {}
+    for envelope in follower.tape:
+        if isinstance(envelope.event, MessageRefused):
+            source = envelope.event.source
+            since = envelope.time_seconds - last.get(source, 0.0)
+            assert since > EVERY_SECONDS - 1.0, (source, since)
+            last[source] = envelope.time_seconds

@@ -1,0 +1,114 @@
+"""The laws of the protocol over random histories: production machines, an independent count."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decodiloco.opening import Opening
+from decodiloco.syncer.owed import owed
+from streams.events import DeltaOffered, FragmentMerged
+from tests.builders import closing
+from tests.desk import opening_of
+from tests.wild_run import WildRun
+
+# What a sound learner may be told, and nothing else.
+EXPECTED = {"old incarnation", "not finite", "overlaps", "too old", "the run is closed"}
+JOIN_RACES = ("joins at step", "the run is closed")
+
+seeds = st.integers(0, 2**32)
+wildly = settings(deadline=None, max_examples=30)
+
+
+def wild_opening(seed: int) -> Opening:
+    """One of several kinds of run."""
+    kinds: list[dict[str, object]] = [
+        {"fragments": 3, "quorum": 1},
+        {"fragments": 3, "quorum": 2},
+        {"fragments": 1, "quorum": 1, "window": {"overlap": 1}},
+        {"fragments": 2, "quorum": 3, "learners_min": 3},
+        {"fragments": 4, "quorum": 1, "inner_steps": 2, "window": {"overlap": 4}},
+        {"fragments": 2, "quorum": 1, "merge": {"staleness_versions_max": 0}},
+        {"fragments": 2, "quorum": 2, "merge": {"staleness_versions_max": 3}},
+    ]
+    chosen = kinds[seed % len(kinds)]
+    chosen["regions"] = ("home", "away") if seed % 2 else ("home",)
+    chosen["training"] = {"checkpoint_steps": 10**6 if seed % 3 else 7}
+    return opening_of(chosen.pop("fragments"), **chosen)  # type: ignore[arg-type]
+
+
+def wild(seed: int, happenings: int = 3000) -> WildRun:
+    run = WildRun(wild_opening(seed), seed)
+    for name in "abc":
+        run.begin_life(name)
+    for _ in range(happenings):
+        run.happen()
+    return run
+
+
+def no_step_is_merged_twice(run: WildRun) -> None:
+    """By what the deltas really held, whatever the words said."""
+    offers = {e.position: e.event for e in run.syncer.tape if isinstance(e.event, DeltaOffered)}
+    merged: set[tuple[int, object]] = set()
+    for envelope in run.syncer.tape:
+        if isinstance(envelope.event, FragmentMerged):
+            for position in envelope.event.contributions:
+                offer = offers[position]
+                held = run.contents[offer.manifest.digest]
+                assert (offer.base_version, offer.inner_steps, offer.tokens) == (
+                    held.base_version, len(held.units), held.tokens,
+                )  # fmt: skip
+                for unit in held.units:
+                    assert (offer.fragment, unit) not in merged
+                    merged.add((offer.fragment, unit))
+
+
+@wildly
+@given(seeds)
+def test_no_history_merges_a_step_twice_or_breaks_the_count(seed: int) -> None:
+    run = wild(seed)
+    no_step_is_merged_twice(run)
+    assert set(run.syncer.plain.refusals) <= EXPECTED
+    assert [r for r in run.syncer.unreadable if not r.startswith(JOIN_RACES)] == []
+
+
+@wildly
+@given(seeds)
+def test_after_any_history_the_run_goes_on(seed: int) -> None:
+    run = wild(seed)
+    alive = {life.name for life in run.lives if not life.over and life.state.leaving is None}
+    if seed % 2 or len(alive) < run.opening.run.quorum:
+        for name in "abc":
+            run.begin_life(name)
+    run.settle(3)
+    before = run.syncer.state.versions
+    run.settle(12)
+    after = run.syncer.state.versions
+    if run.syncer.state.closed is None:
+        assert all(new > old for old, new in zip(before, after, strict=True)), owed(
+            run.syncer.state
+        )
+    no_step_is_merged_twice(run)
+
+
+@wildly
+@given(seeds)
+def test_after_any_history_a_run_can_be_closed(seed: int) -> None:
+    run = wild(seed)
+    if seed % 5:
+        for name in "abc":
+            run.begin_life(name)
+    run.syncer.receive("home", closing())
+    run.settle(15)
+    state = run.syncer.state
+    assert state.closed is not None, owed(state)
+    for life in run.lives:
+        assert life.over or not life.state.incarnation
+        assert life.state.ended_by or life.state.in_flight is None
+    run.settle(2)
+    assert (state.live, dict(state.offers), dict(state.rounds)) == ((), {}, {})
+    for name, learner in state.learners.items():
+        for fragment in range(len(state.fragments)):
+            assert learner.fates(fragment) == run.syncer.plain.fates(name, fragment)
+            assert learner.fates(fragment)["open"] == 0
+    no_step_is_merged_twice(run)

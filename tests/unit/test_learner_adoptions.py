@@ -1,0 +1,69 @@
+"""Adoptions that are still to be told: they do not pile up, and an offer never lacks its base."""
+
+from __future__ import annotations
+
+from decodiloco.learner import happenings as told_of
+from decodiloco.learner.outbox import ADOPTIONS_MAX, next_word
+from decodiloco.learner.owed import owed_beside
+from decodiloco.learner.state import Offer
+from streams import events as facts
+from tests.unit.test_learner_machine import DELTA, Learner
+
+
+def adopt(learner: Learner, version: int) -> None:
+    learner.tell(told_of.FetchBegun(0, version))
+    learner.tell(told_of.Fetched(0, version, 0.5))
+    learner.step(0)
+    learner.tell(told_of.Adopted(((0, version),)))
+    learner.step(0)
+
+
+def answer(learner: Learner, round_: int) -> facts.DeltaOffered:
+    learner.open(round_)
+    (ask,) = owed_beside(learner.state)
+    assert isinstance(ask, Offer)
+    learner.tell(told_of.OfferBegun(ask.round, ask.copy))
+    learner.tell(told_of.OfferStored(ask.round, ask.copy, DELTA, 0.5))
+    word = next_word(learner.state)
+    assert isinstance(word, facts.DeltaOffered)
+    learner.tell(told_of.Spoken(word))
+    return word
+
+
+def refuse(learner: Learner, word: facts.DeltaOffered) -> None:
+    learner.fact(
+        facts.DeltaRefused(
+            learner="a",
+            incarnation=word.incarnation,
+            said=word.said,
+            round=word.round,
+            fragment=word.fragment,
+            learner_step=word.learner_step,
+            inner_steps=word.inner_steps,
+            tokens=word.tokens,
+            tokens_trained=word.tokens_trained,
+            reason="too old: 1 versions behind",
+        )
+    )
+
+
+def test_a_learner_that_is_always_refused_still_tells_the_base_of_its_next_offer() -> None:
+    learner = Learner()
+    learner.join()
+    for version in range(1, ADOPTIONS_MAX + 3):
+        adopt(learner, version)
+        word = answer(learner, 4 * version + 1)
+        assert word.adopted[-1].version == word.base_version == version
+        refuse(learner, word)
+    assert len(learner.state.adoptions) == 1
+
+
+def test_an_adoption_from_which_a_waiting_copy_starts_is_still_told() -> None:
+    learner = Learner()
+    learner.join()
+    adopt(learner, 1)
+    first = answer(learner, 5)
+    learner.step(0)
+    learner.tell(told_of.Adopted(((0, 2),)))
+    refuse(learner, first)
+    assert [each.version for each in learner.state.adoptions] == [1, 2]
