@@ -72,12 +72,13 @@ async def watch(address: Address, as_json: bool) -> None:
 
 async def _show(visit: Visit, told: Followed, heard: Heard, as_json: bool) -> None:
     console = Console()
-    with Live(console=console, auto_refresh=False) if console.is_terminal else _Plain() as live:
+    is_screen = console.is_terminal and not console.is_dumb_terminal and not as_json
+    with Live(console=console, auto_refresh=False) if is_screen else _Plain() as live:
         while True:
             await _catch_up(visit, told)
             report = report_of(told, heard.newest(), time.time())
             text = json.dumps(report) if as_json else "\n".join(lines_of(report))
-            if as_json or isinstance(live, _Plain):
+            if isinstance(live, _Plain):
                 print(text, flush=True)
             else:
                 live.update(Text(text), refresh=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
@@ -23,6 +24,7 @@ def configure(level: str = "info", **bound: Any) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _in_order,
             drawn,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
@@ -32,6 +34,12 @@ def configure(level: str = "info", **bound: Any) -> None:
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.bind_contextvars(**bound)
+
+
+def _in_order(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> dict[str, Any]:
+    """When, how grave and what come first: people read these lines too."""
+    first = {key: line[key] for key in ("timestamp", "level", "event") if key in line}
+    return {**first, **line}
 
 
 def log(name: str) -> structlog.stdlib.BoundLogger:

@@ -15,6 +15,7 @@ from streams.manifest import Manifest
 
 READ_BYTES = 8 * 1024 * 1024
 ELEMENTS = 1 << 20
+SMALL = "msgpack"
 
 Part = bytes | memoryview
 
@@ -67,6 +68,8 @@ def check_holds(blob: TensorBlob, tensors: Sequence[Tensor]) -> None:
 
 def small_whole(store: BlobStore, key: str, manifest: Manifest, position: int) -> bytes:
     """Reads a small blob, all of it: its size and its bytes are those that were named."""
+    if manifest.codec != SMALL:
+        raise Differs(f"the blob was named as {manifest.codec}; it is {SMALL}", position, key)
     _check_size(store, key, manifest, position)
     try:
         return read_small(store, key, manifest)

@@ -76,8 +76,9 @@ class RunOpened(Fact):
 class LearnerJoined(Fact):
     """A learner's life begins. Its position on the tape is the learner's incarnation.
 
-    `slot` counts the distinct learners that joined before this one first did; admission fills
-    it in. It picks the learner's data shard.
+    `slot` counts the distinct learners that joined before this one first did; it picks the
+    learner's data shard. Admission fills it in, and `learner_step`, `tokens_trained` and `cursor`
+    as the last admitted word of this id left them.
     """
 
     kind = "learner_joined"

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def accompany(
 
     if not run_until_stopped(cluster.run(kills), stopping):
         again = "the same command continues the run"
-        print(f"stopped at step {cluster.story.step}; {again}", file=sys.stderr)
+        with suppress(OSError):  # the terminal may be gone
+            print(f"stopped at step {cluster.story.step}; {again}", file=sys.stderr)
         return None
     summary = summarized(cluster.story, str(folder))
     write_summary(folder, summary)

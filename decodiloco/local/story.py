@@ -198,8 +198,8 @@ class Story:
     @property
     def waits(self) -> str:
         """Who waits for what, in words; empty when nobody does."""
-        lanes = [self.lanes[id_] for id_ in self.living]
-        return ", ".join(f"{lane.id} waits for the {lane.waiting}" for lane in lanes if lane.waiting)
+        waiting = [lane for id_ in self.living if (lane := self.lanes[id_]).waiting]
+        return ", ".join(f"{lane.id} waits for the {lane.waiting}" for lane in waiting)
 
     def finished(self) -> bool:
         """Whether the run is closed, nobody is left in it and its last evaluation is there.

@@ -61,12 +61,14 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
 def next_commands(summary: Mapping[str, Any]) -> list[str]:
     """The three commands that look into the run."""
     folder = summary["dir"]
-    return [
-        f"replay verify {folder}          make every merge again from the stored bytes",
-        f"replay show {folder}            what happened, one line a fact",
-        f"replay state {folder} --step {max(1, summary['merges'] // 2)} -o model.safetensors"
-        "   the model as it stood then",
-    ]
+    middle = max(1, summary["merges"] // 2)
+    commands = {
+        f"replay verify {folder}": "makes every merge again from the stored bytes",
+        f"replay show {folder}": "what happened, one line a fact",
+        f"replay state {folder} --step {middle} -o m.safetensors": "the model as it stood then",
+    }
+    width = max(map(len, commands))
+    return [f"{command:<{width}}   {does}" for command, does in commands.items()]
 
 
 def _loss(first: float | None, last: float | None) -> list[str]:

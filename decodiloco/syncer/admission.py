@@ -92,6 +92,11 @@ def _judge(state: State, word: Word, letter: Letter, subject: str) -> Verdict:
 
 
 def _join(state: State, word: LearnerJoined, letter: Letter, subject: str) -> Verdict:
+    """A new life goes on where the last admitted word of this id was.
+
+    What the joiner itself says of that is not asked: a life that still speaks would be ahead of
+    each of its words, and could never be succeeded.
+    """
     known = state.learners.get(word.learner)
     if known is not None and known.nonce == word.nonce:
         return Ignored("this life has joined already")
@@ -107,13 +112,13 @@ def _join(state: State, word: LearnerJoined, letter: Letter, subject: str) -> Ve
         return Unreadable(subject, "joins at versions that do not exist")
     if known is None and len(state.learners) >= LEARNERS_MAX:
         return Unreadable(subject, f"this run has {LEARNERS_MAX} learners; take the id of one")
-    step, tokens = (known.learner_step, known.tokens_trained) if known else (0, 0)
-    if (word.learner_step, word.tokens_trained) != (step, tokens):
-        return Unreadable(
-            subject, f"joins at step {word.learner_step}; the tape says {step}, {tokens} tokens"
-        )
-    slot = known.slot if known else len(state.learners)
-    return Admitted(word.model_copy(update={"slot": slot}))
+    filled: dict[str, object] = {
+        "slot": known.slot if known else len(state.learners),
+        "learner_step": known.learner_step if known else 0,
+        "tokens_trained": known.tokens_trained if known else 0,
+        "cursor": known.cursor if known else b"",
+    }
+    return Admitted(word.model_copy(update=filled))
 
 
 def _speak(

@@ -22,8 +22,9 @@ class Span:
     """Tokens `begin + 1 .. end`, all with the same history.
 
     `offer`: position of the offer in flight that covers them, 0 for none. `fate`: that of the
-    last settled offer that covered them, said at position `by`. `gone`: how their work left the
-    live parameters: not at all, merged, overwritten, or with the learner's life.
+    last settled offer that covered them; `by`: its position, if it came after the one in flight.
+    `gone`: how their work left the live parameters: not at all, merged, overwritten, or with the
+    learner's life.
     """
 
     begin: int
@@ -60,7 +61,11 @@ class Account:
 
     def refused(self, begin: int, end: int, position: int) -> Account:
         """A refused offer covered these tokens; one in flight keeps its chance to be merged."""
-        return self._painted(begin, end, lambda span: replace(span, fate="refused", by=position))
+        return self._painted(
+            begin,
+            end,
+            lambda span: replace(span, fate="refused", by=position if span.offer else 0),
+        )
 
     def settle(self, offer: int, fate: Fate, learner_step: int = 0) -> Account:
         """An offer in flight came to its end: merged, left out or superseded."""
@@ -146,9 +151,7 @@ def _settled(span: Span, offer: int, fate: Fate) -> Span:
         return span
     if fate == "merged":
         return replace(span, offer=0, gone="merged")
-    if offer > span.by:
-        return replace(span, offer=0, fate=fate, by=offer)
-    return replace(span, offer=0)
+    return replace(span, offer=0, fate=fate if offer > span.by else span.fate, by=0)
 
 
 def _split(span: Span, borders: tuple[int, ...]) -> Iterator[Span]:

@@ -22,8 +22,8 @@ def offered(state: State, event: DeltaOffered) -> State:
     Adoptions made before the copy come before the offer, later ones after it. An older offer of
     this learner that still waits for the same fragment is superseded.
     """
-    learner = state.learners[event.learner]
-    learner = adopted(learner, (a for a in event.adopted if a.learner_step < event.learner_step))
+    before = state.learners[event.learner]
+    learner = adopted(before, (a for a in event.adopted if a.learner_step < event.learner_step))
     begin = event.tokens_trained - event.tokens
     learner = _account(
         learner,
@@ -37,7 +37,7 @@ def offered(state: State, event: DeltaOffered) -> State:
         said=event.said,
         learner_step=max(learner.learner_step, event.learner_step),
         tokens_trained=max(learner.tokens_trained, event.tokens_trained),
-        cursor=event.cursor,
+        cursor=event.cursor if event.learner_step >= before.learner_step else before.cursor,
         loss=event.loss,
         step_seconds=average(learner.step_seconds, event.step_seconds),
         upload_seconds=average(learner.upload_seconds, event.upload_seconds),

@@ -29,6 +29,7 @@ from decodiloco.syncer.owed import (
 from decodiloco.syncer.refusals import Refusals
 from decodiloco.syncer.state import State
 from decodiloco.telemetry import log
+from streams.errors import ServerUnreachable
 from streams.inbox import Inbox, Letter
 from streams.tape import BATCH_MAX, Stored, append_surely
 
@@ -161,7 +162,7 @@ class Reign:
 
     async def _read(self, inbox: Inbox) -> None:
         """Letters after the cursor that the tape holds for this life of the inbox."""
-        life = await inbox.life()
+        life = await self._life_of(inbox)
         known, sequence = self._follower.state.inboxes.get(inbox.region, (life, 0))
         if known != life:
             log("syncer").warning(
@@ -174,6 +175,15 @@ class Reign:
         async for letter in inbox.follow(sequence):
             await self._letters.put(letter)
             await self._follower.ring()
+
+    async def _life_of(self, inbox: Inbox) -> str:
+        """The inbox's life. A server that is away is waited for: our appends see its end."""
+        while True:
+            try:
+                return await inbox.life()
+            except ServerUnreachable as error:
+                log("syncer").warning("an inbox does not answer", error=str(error))
+                await asyncio.sleep(self._config.run.times.heartbeat_seconds)
 
     def _finished(self, key: str, draft: Draft) -> None:
         self._drafts.append((key, draft))

@@ -22,6 +22,7 @@ from decodiloco.syncer.leadership import Heartbeats, Patience, beat_on
 from decodiloco.syncer.reign import Reign
 from decodiloco.syncer.state import RULES
 from decodiloco.telemetry import log
+from streams.errors import ServerUnreachable
 from streams.events import SyncerTookOver
 from streams.pulse import Beat
 from streams.subjects import checked
@@ -59,12 +60,20 @@ class Syncer:
                 task.cancel()
 
     async def _serve(self) -> None:
+        state = self._follower.state
+        if state.fence and state.closed is None:
+            log("syncer").info("standing by", leader=state.leader, fence=state.fence)
         while not self._over():
             if not self._may_take_over():
                 await self._follower.rung(self._config.run.times.heartbeat_seconds / 2)
                 continue
             was_led = self._follower.state.fence > 0
-            fence = await self._take_over()
+            try:
+                fence = await self._take_over()
+            except ServerUnreachable as error:  # our heartbeats come back, so it will, too
+                log("syncer").warning("no takeover yet", error=str(error))
+                await asyncio.sleep(self._config.run.times.heartbeat_seconds)
+                continue
             if fence is not None:
                 await self._lead(fence)
             elif was_led:  # to lose the race for a new run is no reason to be slow later

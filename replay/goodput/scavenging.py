@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-STUCK = 1000.0  # a job this many times slower than its base alone will never be done
+BUDGET_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,29 +110,26 @@ def data_parallel(
     budget = base * budget_seconds
     now = done = resizing = slower = owed = there = 0.0
     changes = 0
-    for length, learners in availability.forever():
-        if learners != there:
-            changes, owed, there = changes + 1, resize_seconds, learners
-        size = base + there
-        rate = size / (extended_step if there else 1.0)
-        stopped = min(owed, length)
-        owed -= stopped
-        trained = length - stopped
-        if done + rate * trained >= budget:
-            trained = (budget - done) / rate
+    while True:
+        done_before, changes_before = done, changes
+        for length, learners in availability.spans:
+            if learners != there:
+                changes, owed, there = changes + 1, resize_seconds, learners
+            size = base + there
+            rate = size / (extended_step if there else 1.0)
+            stopped = min(owed, length)
+            owed -= stopped
+            trained = min(length - stopped, (budget - done) / rate)
+            done += rate * trained
+            resizing += size * stopped
+            slower += (size - rate) * trained
             now += stopped + trained
-            told = {
-                "resizing": resizing + size * stopped,
-                "slower": slower + (size - rate) * trained,
-            }
-            return _told(now, budget, budget_seconds, changes, told)
-        done += rate * trained
-        resizing += size * stopped
-        slower += (size - rate) * trained
-        now += length
-        if now > STUCK * budget_seconds:  # it changes its size more often than it can
-            return _told(math.inf, budget, budget_seconds, changes, {"resizing": resizing})
-    raise AssertionError("an availability never ends")
+            told = {"resizing": resizing, "slower": slower}
+            if done >= budget - BUDGET_ROUNDING * budget:
+                return _told(now, budget, budget_seconds, changes, told)
+            now += length - stopped - trained
+        if done == done_before and changes > changes_before:  # it does nothing but resize
+            return _told(math.inf, budget, budget_seconds, changes, told)
 
 
 def _told(

@@ -44,6 +44,7 @@ Wide = npt.NDArray[np.float64]
 
 HISTORY_VERSIONS = 8
 CANCELLED = 2.0**-20
+SHORTEST = 2.0**-100
 TOLERANCE = 1e-4  # of a tensor's largest number: float32 rounding, some hundred times over
 
 
@@ -158,7 +159,8 @@ class MergedFromTheseBytes(Invariant):
     ) -> Wide:
         """sum w c Delta, or that direction at the mean of the clipped norms (paper D.2)."""
         wide = [delta.astype(np.float64) for delta in deltas]
-        norms = [math.sqrt(float(np.square(delta).sum())) for delta in wide]
+        lengths = [math.sqrt(float(np.square(delta).sum())) for delta in wide]
+        norms = [length if length >= SHORTEST else 0.0 for length in lengths]
         clips = self._clips(ledger, tensor.name, norms)
         if tensor.rule == "mean" or len(wide) == 1:
             terms = [w * c * delta for w, c, delta in zip(shares, clips, wide, strict=True)]

@@ -88,6 +88,8 @@ class WordsOnce(Invariant):
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event = envelope.event
         match event:
+            case DeltaRefused() if event.reason.startswith("old incarnation"):
+                return  # nobody counts the words of a life that is over
             case LearnerLeft() | DeltaOffered() | DeltaRefused() | CheckpointStored():
                 key, said = (event.learner, event.incarnation), event.said
             case EvaluationReported() | HardshipInjected() | RunClosing() if event.said:

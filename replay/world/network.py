@@ -13,6 +13,7 @@ from random import Random
 from typing import Generic, Literal, TypeVar
 
 from decodiloco.errors import StoreUnreachable
+from replay.errors import InvariantBroken
 from replay.world.heap import Happen, Heap
 from replay.world.process import Process
 from streams.errors import Failure, ServerUnreachable, Trouble
@@ -101,6 +102,8 @@ class Network:
             result: T | Failure
             try:
                 result = do()
+            except InvariantBroken:
+                raise
             except Failure as failure:
                 result = failure
             if loss == "answer" or not self.is_open(process.machine, service, "from"):

@@ -108,7 +108,7 @@ class WorldStore:
         return memoryview(blob)[start:stop]
 
     def size(self, key: str) -> int | None:
-        """Of what lies there; asked by checkers, so never in trouble."""
+        """How many bytes it has; None when it is not there."""
         blob = self.blobs.get(key)
         return None if blob is None else len(blob)
 
@@ -131,6 +131,31 @@ class WorldStore:
                     blob[self._random.randrange(len(blob))] ^= 1 << self._random.randrange(8)
                     self.blobs[key] = bytes(blob)
                 return
+
+
+class QuietStore:
+    """What lies in the store, for checkers: no trouble, and nothing is stored."""
+
+    def __init__(self, store: WorldStore) -> None:
+        self.url = store.url
+        self._blobs = store.blobs
+
+    def put(self, key: str, parts: Sequence[Part]) -> None:
+        raise AssertionError(f"a checker stores nothing: {key}")
+
+    def read(self, key: str, start: int, stop: int) -> Part:
+        blob = self._blobs.get(key)
+        if blob is None:
+            raise BlobMissing(f"blob {key} is not in {self.url}")
+        check_range(key, start, stop, len(blob))
+        return memoryview(blob)[start:stop]
+
+    def size(self, key: str) -> int | None:
+        blob = self._blobs.get(key)
+        return None if blob is None else len(blob)
+
+    def close(self) -> None:
+        """Nothing is held open."""
 
 
 class SeenStore:

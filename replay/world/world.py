@@ -16,14 +16,16 @@ from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
+from decodiloco.opening import Opening
 from replay.errors import InvariantBroken
 from replay.invariants import Invariants
+from replay.invariants.of_state import SecondFold
 from replay.world.case import RUN, Case, LearnerCase, draw_case
 from replay.world.hardships import Hardship, Hardships, draw_plan
 from replay.world.heap import Heap
 from replay.world.learner import LearnerProcess
 from replay.world.network import Network, WorldPulse
-from replay.world.places import WorldInbox, WorldStore, WorldTape
+from replay.world.places import QuietStore, WorldInbox, WorldStore, WorldTape
 from replay.world.process import Process
 from replay.world.syncer import SyncerProcess
 from streams.codec import encode_event, seal
@@ -61,7 +63,7 @@ class World:
         seed: int,
         merges: int = 120,
         wanted: Callable[[Hardship], bool] = lambda _: True,
-        invariants: Callable[[Case, WorldStore], Invariants] | None = None,
+        second: Callable[[Opening], SecondFold] | None = None,
     ) -> None:
         self.run = RUN
         self.random = Random(f"world {seed}")
@@ -70,8 +72,12 @@ class World:
         self.store = WorldStore(Random(f"store {seed}"), self.hit)
         self.case: Case = draw_case(seed, self.store, merges)
         self.beginning: State = begin(self.case.opening)
-        make = invariants or (lambda case, store: Invariants(case.opening, store))
-        self.invariants = make(self.case, self.store)
+        self.invariants = Invariants(
+            self.case.opening,
+            QuietStore(self.store),
+            self.store.spoiled.__contains__,
+            None if second is None else second(self.case.opening),
+        )
         self.tape = WorldTape(self._observe)
         self.network = Network(self.heap, Random(f"network {seed}"), self.hit)
         self.pulse = WorldPulse(self.network, self.heap)

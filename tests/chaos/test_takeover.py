@@ -32,30 +32,28 @@ from tests.builders import closing, hardship
 from tests.hostile import Follower, following
 from tests.real_cluster import RealCluster, until
 
+LEARNERS = ("a", "b")
+
 pytestmark = pytest.mark.timeout(280)
 
 
 @dataclass
 class Steps:
-    """How far each learner's heartbeats say that it is."""
+    """What each learner's heartbeats said of its step, and when they were heard here."""
 
-    of: dict[str, int] = field(default_factory=dict)
-    trained: dict[str, str] = field(default_factory=dict)
+    heard: list[tuple[float, str, int]] = field(default_factory=list)
 
     async def listen(self, pulse: Pulse) -> None:
         """Until cancelled."""
         async with aclosing(pulse.listen()) as beats:
             async for beat in beats:
                 if beat.role == "learner":
-                    self.of[beat.speaker] = int(beat.values["learner_step"])
-                    self.trained[beat.speaker] = str(beat.values["waiting"])
+                    step = int(beat.values["learner_step"])
+                    self.heard.append((time.monotonic(), beat.speaker, step))
 
-    async def beyond(self, before: dict[str, int], count: int) -> None:
-        """Until each learner is so many steps beyond what it was."""
-        await until(
-            lambda: all(self.of[name] >= step + count for name, step in before.items()),
-            f"all learners step on from {before}",
-        )
+    def between(self, name: str, after: float, before: float = float("inf")) -> list[int]:
+        """The steps that one learner told of in a stretch of time."""
+        return [step for at, who, step in self.heard if who == name and after < at < before]
 
 
 @asynccontextmanager
@@ -85,7 +83,7 @@ async def begun(cluster: RealCluster, follower: Follower, steps: Steps) -> None:
     for name in ("a", "b"):
         cluster.start("learner", name)
     await follower.merges(6)
-    await until(lambda: set(steps.of) == {"a", "b"}, "both learners are heard")
+    await until(lambda: {who for _, who, _ in steps.heard} == set(LEARNERS), "both are heard")
 
 
 async def ended(cluster: RealCluster, follower: Follower, *names: str) -> None:
@@ -114,24 +112,20 @@ async def kill_the_leader(cluster: RealCluster) -> None:
         leader = follower.state.leader
         standby = {"one": "two", "two": "one"}[leader]
         lives = {name: one.incarnation for name, one in follower.state.learners.items()}
-        before, at = dict(steps.of), len(follower.tape)
-        killed = time.monotonic()
+        at, killed = len(follower.tape), time.monotonic()
         cluster.processes[leader].send_signal(signal.SIGKILL)
-        await steps.beyond(before, 10)
-        between = [e for e in follower.tape[at:] if takeover_in(e)]
-        print(
-            f"stepped on by 10 within {time.monotonic() - killed:.2f} s, led meanwhile: {between}"
-        )
         taken = await follower.first(takeover_in, at)
-        took_seconds = time.monotonic() - killed
+        led_again = time.monotonic()
+        for name in LEARNERS:
+            told = steps.between(name, killed, led_again)
+            assert told[-1] > told[0], f"{name} stood still while nobody led"
+            print(f"{name} went from step {told[0]} to {told[-1]} while nobody led")
         assert taken.event.syncer == standby  # type: ignore[union-attr]
         written = [e.writer for e in follower.tape[at : taken.position]]
         assert set(written) <= {leader, standby}
         (merge,) = await follower.merges(1, taken.position)
         merged_seconds = time.monotonic() - killed
-        print(
-            f"the standby leads after {took_seconds:.2f} s and merges after {merged_seconds:.2f} s"
-        )
+        print(f"led again after {led_again - killed:.2f} s, merged after {merged_seconds:.2f} s")
         assert merge.writer == standby
         assert cluster.processes[leader].wait() == -signal.SIGKILL
         await follower.merges(4, taken.position)
@@ -155,21 +149,25 @@ async def kill_the_server(cluster: RealCluster) -> None:
         for number in range(1, 31):
             word = hardship("words before a kill", "nats", speaker="watcher", said=number)
             acknowledged.append((await inbox.say(word), word))
-        before, learner_steps = len(follower.tape), dict(steps.of)
-        cluster.server.kill()
-        stepping = {n: cpu_seconds(cluster.processes[n].pid) for n in ("a", "b")}
+        before = len(follower.tape)
+        await asyncio.to_thread(cluster.server.kill)
+        killed = time.monotonic()
+        spent = {name: cpu_seconds(cluster.processes[name].pid) for name in LEARNERS}
         await until(
-            lambda: all(
-                cpu_seconds(cluster.processes[n].pid) > spent + 1.0 for n, spent in stepping.items()
-            ),
+            lambda: all(cpu_seconds(cluster.processes[n].pid) > spent[n] + 1.0 for n in LEARNERS),
             "the learners compute without a server",
         )
-        down_at = time.monotonic()
-        cluster.server = NatsServer.start(cluster.folder / "nats")
+        cluster.server = await asyncio.to_thread(NatsServer.start, cluster.folder / "nats")
         assert cluster.server.url == cluster.config.here.nats
+        back = time.monotonic()
         (merge,) = await follower.merges(1, before)
-        await steps.beyond(learner_steps, 40)
-        print(f"merging again {time.monotonic() - down_at:.2f} s after the server's restart")
+        print(f"no server for {back - killed:.2f} s; merging {time.monotonic() - back:.2f} s later")
+        for name in LEARNERS:
+            last = steps.between(name, 0.0, killed)[-1]
+            await until(lambda n=name: steps.between(n, back), f"{name} is heard again")
+            first = steps.between(name, back)[0]
+            assert first >= last + 20, f"{name} stood still while there was no server"
+            print(f"{name} went from step {last} to {first} without a server")
         assert merge.position > before
         await until(lambda: follower.state.speakers["watcher"][1] == 30, "no word is lost")
         told = [e for e in follower.tape if e.event in [word for _, word in acknowledged]]

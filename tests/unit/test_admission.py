@@ -187,7 +187,6 @@ JOINS = {
     "joins region far in another's inbox": {"region": "far"},
     "joins at versions that do not exist": {"versions": (0, 0, 0)},
     "joins at versions that do not exist ": {"versions": (9, 0, 0, 0)},
-    "joins at step 7; the tape says 0, 0 tokens": {"learner_step": 7},
 }
 
 
@@ -196,6 +195,14 @@ def test_an_unsound_join_is_counted_with_its_reason(desk: Desk, reason: str) -> 
     word = joined("c", **{"layout_digest": desk.opening.layout.digest, **JOINS[reason]})
     verdict = desk.say(word)
     assert verdict == Unreadable("in.trial.home.c", reason.strip())
+
+
+def test_a_life_goes_on_where_the_tape_says_whatever_its_join_says(desk: Desk) -> None:
+    desk.say(desk.offer("a", 1, cursor=b"here"))
+    behind = {"learner_step": 1, "tokens_trained": 7, "cursor": b"there", "slot": 9}
+    word = joined("a", layout_digest=desk.opening.layout.digest, nonce=b"n" * 16, **behind)
+    told = {"learner_step": 4, "tokens_trained": 400, "cursor": b"here", "slot": 0}
+    assert desk.say(word) == Admitted(word.model_copy(update=told))
 
 
 def test_a_join_that_comes_twice_is_one_life(desk: Desk) -> None:

@@ -25,6 +25,7 @@ from streams.events import (
     MergeAbandoned,
     RoundOpened,
     RunClosing,
+    SnapshotStored,
     WindowClosed,
 )
 from tests.builders import abandoned, evaluated, merged
@@ -176,6 +177,14 @@ def abandoned_for_less(envelope: Envelope) -> Event:
     return event.model_copy(update={"left_out": left_out})
 
 
+def recoded_snapshot(envelope: Envelope) -> Event:
+    """Snapshots under another codec, which no digest of theirs knows."""
+    event = envelope.event
+    if not isinstance(event, SnapshotStored):
+        return event
+    return event.model_copy(update={"manifest": event.manifest.model_copy(update={"codec": "raw"})})
+
+
 Forgery = Callable[[Envelope], Event]
 
 FORGERIES: list[tuple[str, Callable[[], Forgery], str]] = [
@@ -194,6 +203,7 @@ FORGERIES: list[tuple[str, Callable[[], Forgery], str]] = [
         lambda: with_fields(RunClosing, reason="tokens"),
         "reason steps, the tape",
     ),
+    ("a snapshot's codec", lambda: recoded_snapshot, "named as raw; it is msgpack"),
     ("an abandoned round", lambda: abandoned_for_less, "though 2 offers passed"),
 ]
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+from contextlib import suppress
+
+from rich.console import Console
 
 from decodiloco.local.story import Story
 from decodiloco.local.summary import in_words, next_commands, summarized
@@ -169,14 +173,38 @@ def test_off_a_terminal_the_display_writes_plain_lines() -> None:
     assert lines[1].startswith("   4.5 s  step 0 of 90") and len(lines) == 2
 
 
-def test_the_screen_tells_states_by_words() -> None:
-    from rich.console import Console
+def test_the_screen_fits_a_small_terminal() -> None:
+    story = story_of(*begun(), told.round_opened(round=1, fragment=1))
+    beat(story, "a", 123_456, 100.0)
+    console = Console(file=io.StringIO(), width=80, record=True)
+    console.print(screen(story, ["an event " * 20], 90_000, 100.5))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    first_words = [line.split()[0] for line in lines if line]
+    assert first_words == [
+        *("step", "loss", "syncer"),
+        *("learner", "a", "b"),
+        *("versions", "rounds", "an"),
+    ]  # nothing is wrapped, and the long event is cut
+    assert max(map(len, lines)) <= 80
 
+
+def test_the_story_is_told_on_when_its_reader_has_gone() -> None:
+    reading, writing = os.pipe()
+    gone = os.fdopen(writing, "w")
+    display = Display(gone, lambda: 0.0, 90)
+    os.close(reading)
+    display.note("nobody reads this")
+    display.note("nor this")
+    with suppress(BrokenPipeError):  # what was not written is written at closing
+        gone.close()
+
+
+def test_the_screen_tells_states_by_words() -> None:
     story = story_of(*begun(), told.round_opened(round=1, fragment=1))
     beat(story, "a", 10, 100.0)
     story.strike("b", 100.0)
     console = Console(file=io.StringIO(), width=120, record=True)
     console.print(screen(story, ["an event"], 90, 100.5))
     text = console.export_text()
-    for word in ("training", "killed", "syncer-1 leads", "no answer", "an event"):
+    for word in ("training", "killed", "syncer-1 leads", "nobody yet", "an event"):
         assert word in text
