@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: events, config, commands. `make docs` runs it.
+"""Writes the reference pages from the code: events, config, commands, goodput. `make docs` runs it.
 
 A test holds each page against what this module makes, so a page is never edited by hand.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from decodiloco.config import Here, Run, Table
+from replay.goodput.settings import Scenario
 from streams import events
 from streams.codec import EVENT_BYTES_MAX
 from streams.manifest import Manifest
@@ -66,6 +67,19 @@ def config_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def goodput_page() -> str:
+    """One table for each part of the simulated cluster, every setting with its default."""
+    lines = [
+        "# Settings of replay goodput\n",
+        MADE,
+        "Given as `--set costs.up_seconds=25`. What they mean together is in",
+        "[Goodput](../explanation/goodput.md).\n",
+    ]
+    for name, field in Scenario.model_fields.items():
+        lines += _settings(name, type(field.get_default()))
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def commands_page() -> str:
     """Every command and its options, from the command line apps."""
     lines = [
@@ -87,6 +101,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "events": events_page,
     "config": config_page,
     "commands": commands_page,
+    "goodput": goodput_page,
 }
 
 
@@ -165,7 +180,8 @@ def _bounds(schema: dict[str, Any]) -> str:
     if "const" in schema or "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     if schema["type"] == "array":
-        return f"{schema['minItems']} to {schema['maxItems']} ids"
+        what = "ids" if schema["items"].get("type") == "string" else "numbers"
+        return f"{schema['minItems']} to {schema['maxItems']} {what}"
     if schema["type"] == "boolean":
         return "`true`, `false`"
     if schema["type"] == "string":

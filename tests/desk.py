@@ -93,6 +93,7 @@ class Desk:
                 **{
                     "layout_digest": self.opening.layout.digest,
                     "nonce": digest(f"{name} {self.state.position}")[:16],
+                    "seen": self.state.position,
                     "versions": self.state.versions,
                     "learner_step": known.learner_step if known else 0,
                     "tokens_trained": known.tokens_trained if known else 0,

@@ -134,6 +134,7 @@ class Liar:
         word = joined(
             self.name,
             nonce=nonce,
+            seen=state.position,
             layout_digest=state.layout.digest,
             versions=state.versions,
             learner_step=self.step,

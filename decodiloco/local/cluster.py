@@ -18,6 +18,7 @@ from decodiloco.local.folder import config_there, forget_config, wants_server, w
 from decodiloco.local.kills import Injector
 from decodiloco.local.plan import (
     Kill,
+    Role,
     evaluator_role,
     learner_roles,
     opener_role,
@@ -58,6 +59,7 @@ class Cluster:
         self._display = display
         self._supervisor = Supervisor(folder, display.note)
         self._heard_seconds = 0.0
+        self._evaluator_heard = asyncio.Event()
         self._is_new = config_there(folder) is None
 
     async def run(self, kills: Sequence[Kill]) -> Story:
@@ -101,7 +103,7 @@ class Cluster:
         try:
             await self._open(places)
             await self._catch_up(places)
-            if self.story.closed is None:
+            if not self.story.finished():
                 await self._accompany(places, kills)
                 await self._stop()
             # A recorder that follows may have found the tape quiet before its last fact.
@@ -135,6 +137,8 @@ class Cluster:
 
     async def _accompany(self, places: Places, kills: Sequence[Kill]) -> None:
         folder = str(self._folder)
+        if self.story.closed is not None:
+            kills = ()  # what follows is only a farewell
         coming = still_to_come(kills, self.story.struck, syncer_ids(self._size.syncers))
         roles = [
             *syncer_roles(folder, self._size.syncers),
@@ -147,19 +151,25 @@ class Cluster:
         self._display.begin()
         try:
             async with asyncio.TaskGroup() as group:
-                keepers = {
-                    role.name: group.create_task(self._supervisor.keep(role)) for role in roles
-                }
+                keepers = [group.create_task(self._keep(role)) for role in roles]
                 others = [
                     group.create_task(self._follow(places)),
                     group.create_task(self._listen(places)),
                     group.create_task(injector.run(coming)),
                 ]
                 await self._until_finished()
-                for task in (*others, *keepers.values()):
+                for task in (*others, *keepers):
                     task.cancel()
         finally:
             self._display.end()
+
+    async def _keep(self, role: Role) -> None:
+        """Keeps a process. A syncer ends with its run: one is needed again by a late evaluator."""
+        await self._supervisor.keep(role)
+        while role.name in syncer_ids(self._size.syncers):
+            await self._evaluator_heard.wait()
+            self._evaluator_heard.clear()
+            await self._supervisor.keep(role)
 
     def _is_due(self, learner: str) -> bool:
         lane = self.story.lanes.get(learner)
@@ -179,6 +189,8 @@ class Cluster:
         async with aclosing(places.pulse.listen()) as beats:
             async for beat in beats:
                 self.story.feel(beat, loop.time())
+                if beat.role == "evaluator":
+                    self._evaluator_heard.set()
 
     async def _until_finished(self) -> None:
         """Ticks the display until the run is over; Trouble when nothing happens for too long."""

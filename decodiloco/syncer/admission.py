@@ -95,11 +95,14 @@ def _join(state: State, word: LearnerJoined, letter: Letter, subject: str) -> Ve
     """A new life goes on where the last admitted word of this id was.
 
     What the joiner itself says of that is not asked: a life that still speaks would be ahead of
-    each of its words, and could never be succeeded.
+    each of its words, and could never be succeeded. Only a joiner that has seen the newest life
+    may succeed it: a late copy of an old life's word would end a life that is well.
     """
     known = state.learners.get(word.learner)
     if known is not None and known.nonce == word.nonce:
         return Ignored("this life has joined already")
+    if known is not None and word.seen < known.incarnation:
+        return Ignored("said before the newest life of this learner began")
     if state.closed is not None:
         return Unreadable(subject, "the run is closed")
     if word.layout_digest != state.layout.digest:

@@ -75,6 +75,10 @@ class Heartbeats:
         now = self._clock()
         return any(now - heard <= seconds for (of, _), heard in self._heard.items() if of == role)
 
+    def listened_seconds(self) -> float:
+        """For how long anybody who beats would have been heard."""
+        return self._clock() - self._deaf_until
+
     def leader_silent_seconds(self, state: State) -> float:
         """For how long the syncer whose fence is in force, or a newer one, was not heard.
 

@@ -99,6 +99,8 @@ class Syncer:
             return False
         if state.live and self._follower.quiet_seconds() < times.orphan_seconds_max:
             return False
+        if self._hearts.listened_seconds() < times.takeover_seconds:
+            return False  # an evaluator that waits for us may not have been heard yet
         return not self._hearts.anyone("evaluator", times.takeover_seconds)
 
     def _may_take_over(self) -> bool:
@@ -106,6 +108,10 @@ class Syncer:
         state = self._follower.state
         if state.position == 0:
             return False
+        if state.closed is not None and not state.live:
+            waiting = self._hearts.anyone("evaluator", self._config.run.times.takeover_seconds)
+            if not waiting:
+                return False  # nothing is left to be written
         wanted = self._patience.seconds(state)
         silent = min(self._hearts.leader_silent_seconds(state), self._follower.quiet_seconds())
         return wanted == 0.0 or silent >= wanted

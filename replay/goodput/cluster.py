@@ -61,7 +61,5 @@ def _up_at_least(lives: Sequence[Lived], until_seconds: float) -> tuple[float, .
     order = np.argsort(moments, kind="stable")
     up = np.cumsum(changes[order])[:-1]
     lengths = np.diff(moments[order])
-    return (
-        1.0,
-        *(float(lengths[up >= k].sum()) / until_seconds for k in range(1, len(lives) + 1)),
-    )
+    times = [float(lengths[up >= k].sum()) for k in range(1, len(lives) + 1)]
+    return (1.0, *(min(1.0, seconds / until_seconds) for seconds in times))

@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 CHECKPOINT_FAILURES = 20_000
 DAYS, SEEDS = 1.4, 5
 
+TraceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRACE",
+        help="Extra learners that come and go: a trace file (JSON or CSV), `work` (there "
+        "during half of the work) or `clock` (there for part of each day).",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Such as costs.up_seconds=25."),
+]
+PlotOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="With --table: a .html, .svg or .png to write."),
+]
+
 
 def goodput(
     table: Annotated[
@@ -35,14 +52,7 @@ def goodput(
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Checkpointed jobs against Daly's formula.")
     ] = False,
-    scavenge: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TRACE",
-            help="Extra learners that come and go: a trace file (JSON or CSV), `work` (there "
-            "during half of the work) or `clock` (there for part of each day).",
-        ),
-    ] = None,
+    scavenge: TraceOption = None,
     chips: Annotated[int | None, typer.Option(help="Chips; 1,200,000 by default.")] = None,
     learners: Annotated[int | None, typer.Option(help="Learners; 8 by default.")] = None,
     elastic: Annotated[
@@ -57,14 +67,8 @@ def goodput(
     rounds_days: Annotated[
         float, typer.Option(min=0, max=365, help="Length of the rounds on top; 0: none.")
     ] = 0.25,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Such as costs.up_seconds=25."),
-    ] = None,
-    plot: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="With --table: a .html, .svg or .png to write."),
-    ] = None,
+    settings: SetOption = None,
+    plot: PlotOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
     ] = False,

@@ -186,6 +186,4 @@ class _Life:
         return True
 
     def _next_gap(self) -> float:
-        if self.rate == 0.0:
-            return math.inf
         return -math.log1p(-next(self.uniforms)) / self.rate

@@ -18,9 +18,12 @@ from decodiloco.errors import ConfigInvalid
 
 YEAR_SECONDS = 365.25 * 86400.0
 DAY_SECONDS = 86400.0
+FAILURES_PER_STEP_MAX = 1000
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Step = Annotated[float, Field(ge=0.001, le=1e6)]
+Speed = Annotated[float, Field(ge=0.01, le=100)]
 Clock = Literal["executed", "wall"]
 
 
@@ -33,7 +36,7 @@ class Cluster(Table):
         256, ge=1, le=10**9, description="Chips that leave together when one of them fails."
     )
     elastic: bool = Field(True, description="A learner trains on with the slices that are left.")
-    speeds: tuple[Positive, ...] = Field(
+    speeds: tuple[Speed, ...] = Field(
         (1.0,), min_length=1, max_length=4096,
         description="Relative speeds, dealt out to the learners in turn; 1 is step_seconds.",
     )  # fmt: skip
@@ -42,7 +45,9 @@ class Cluster(Table):
 class Failures(Table):
     """How often chips fail, by which clock, and when their slice is back."""
 
-    mtbi_years: float = Field(1.0, gt=0, description="Mean time between failures of one chip.")
+    mtbi_years: float = Field(
+        1.0, gt=0, le=1e12, description="Mean time between failures of one chip."
+    )
     clock: Clock = Field(
         "executed",
         description="executed: chips fail only while steps run, as in the paper; wall: at any "
@@ -56,7 +61,7 @@ class Failures(Table):
 class Costs(Table):
     """What a step takes, and what each failure costs the learner that it hits."""
 
-    step_seconds: Positive = Field(5.0, description="A training step of a learner of speed 1.")
+    step_seconds: Step = Field(5.0, description="A training step of a learner of speed 1.")
     detection_seconds: Seconds = Field(0.0, description="From the failing step's end to noticing.")
     down_seconds: Seconds = Field(9.0, description="To go on without a slice (elastic).")
     up_seconds: Seconds = Field(18.0, description="To take slices back in (elastic).")
@@ -167,6 +172,12 @@ def scenario_of(settings: Sequence[str], told: dict[str, dict[str, Any]]) -> Sce
         raise ConfigInvalid(
             f"sync.quorum {scenario.sync.quorum} is more than the "
             f"{scenario.cluster.learners} learners there are"
+        )
+    per_step = scenario.failures_per_second() * scenario.costs.step_seconds
+    if per_step > FAILURES_PER_STEP_MAX:
+        raise ConfigInvalid(
+            f"failures.mtbi_years {scenario.failures.mtbi_years:g}: {per_step:.3g} failures in "
+            f"each step of a learner; at most {FAILURES_PER_STEP_MAX} are simulated"
         )
     return scenario
 

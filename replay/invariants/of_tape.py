@@ -131,12 +131,12 @@ class OwnWords(Invariant):
 
 class LivesInOrder(Invariant):
     name = "lives in order"
-    says = "A life goes on where the tape says that the last one ended; slots are given once."
+    says = "A life joins once, and goes on where the last one ended; slots are given once."
 
     def __init__(self) -> None:
         super().__init__()
         self._slots: dict[str, int] = {}
-        self._nonces: dict[str, bytes] = {}
+        self._nonces: dict[str, list[bytes]] = {}
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         position, event = envelope.position, envelope.event
@@ -155,9 +155,9 @@ class LivesInOrder(Invariant):
         self.hold(begins == reached, f"a life begins at {begins}, after {reached}", position)
         slot = self._slots.setdefault(event.learner, len(self._slots))
         self.hold(event.slot == slot, f"{event.learner} gets slot {event.slot}", position)
-        is_new = self._nonces.get(event.learner) != event.nonce
-        self.hold(is_new, f"{event.learner} joins twice in one life", position)
-        self._nonces[event.learner] = event.nonce
+        nonces = self._nonces.setdefault(event.learner, [])
+        self.hold(event.nonce not in nonces, f"{event.learner} joins twice in one life", position)
+        nonces.append(event.nonce)
         real = all(said <= made for said, made in zip(event.versions, ledger.versions, strict=True))
         self.hold(real, f"{event.learner} joins at versions that are not made", position)
 

@@ -7,7 +7,7 @@ is healed, and the run must go on, close and come to rest within a bound.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -151,12 +151,13 @@ class World:
         """Asked to close: the run is closed, and everybody has gone, within a bound."""
         self._ask_to_close()
         closed = self.heap.run(self._is_at_rest, CLOSING_SECONDS)
-        live = [process.machine for process in self._processes() if not process.is_dead]
+        everybody = [*self.case.syncers, *(learner.id for learner in self.case.learners)]
+        there = [name for name in everybody if name not in self.finished]
         state = self._leading()
         self.invariants.liveness.hold(
             closed,
             f"{CLOSING_SECONDS:.0f} s after it was asked, the run is "
-            f"{'closed' if state.closed else 'not closed'}, still running: {' '.join(live)}",
+            f"{'closed' if state.closed else 'not closed'}, still there: {' '.join(there)}",
             len(self.tape.records),
         )
 
@@ -177,11 +178,6 @@ class World:
 
     def _versions(self) -> tuple[int, ...]:
         return self._leading().versions
-
-    def _processes(self) -> Iterable[Process]:
-        yield from self.syncers.values()
-        for lives in self.learners.values():
-            yield from lives
 
     # Processes begin and end.
 

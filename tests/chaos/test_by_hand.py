@@ -144,6 +144,23 @@ def test_learners_train_on_while_their_nats_server_is_dead(
     assert hands.replay("verify", hands.config)[0] == 0
 
 
+def test_an_evaluator_that_comes_late_is_heard_by_a_syncer_that_comes_later(
+    hands: Terminals,
+) -> None:
+    hands.types("open", "--config", hands.config)
+    syncer = hands.start("syncer", "syncer-1")
+    a, b = hands.start("learner", "a"), hands.start("learner", "b")
+    until(lambda: hands.status()["step"] > 2, "something is merged")
+    hands.types("close", hands.config)
+    assert [each.ends() for each in (a, b, syncer)] == [0, 0, 0]
+    evaluator = hands.start("evaluator", "evaluator")
+    evaluator.says("evaluated")
+    syncer = hands.start("syncer", "syncer-2")
+    assert [evaluator.ends(), syncer.ends()] == [0, 0], evaluator.log()
+    report = hands.status()
+    assert report["loss_step"] == report["step"]
+
+
 def test_a_server_without_jetstream_is_named(tmp_path: Path) -> None:
     with (
         their_server(tmp_path, jetstream=False) as plain,

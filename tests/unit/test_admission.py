@@ -199,7 +199,13 @@ def test_an_unsound_join_is_counted_with_its_reason(desk: Desk, reason: str) -> 
 
 def test_a_life_goes_on_where_the_tape_says_whatever_its_join_says(desk: Desk) -> None:
     desk.say(desk.offer("a", 1, cursor=b"here"))
-    behind = {"learner_step": 1, "tokens_trained": 7, "cursor": b"there", "slot": 9}
+    behind = {
+        "seen": desk.state.position,
+        "learner_step": 1,
+        "tokens_trained": 7,
+        "cursor": b"there",
+        "slot": 9,
+    }
     word = joined("a", layout_digest=desk.opening.layout.digest, nonce=b"n" * 16, **behind)
     told = {"learner_step": 4, "tokens_trained": 400, "cursor": b"here", "slot": 0}
     assert desk.say(word) == Admitted(word.model_copy(update=told))

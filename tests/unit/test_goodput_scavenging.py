@@ -108,6 +108,7 @@ def test_a_trace_in_csv_holds_each_count_until_the_next(tmp_path: Path) -> None:
         ("0,1\n", "fewer than two"),
         ("0,1\n0,2\n", "line 2: seconds must grow"),
         ("0,1\n5\n", "line 2: want seconds,learners"),
+        ("0,1\n5,four\n", "line 2 is 'four'"),
         ("0,1\n5,nan\n", "line 2 is 'nan'"),
         ("\xff", "not a number|want seconds"),
     ],

@@ -26,6 +26,9 @@ def test_settings_and_what_else_was_told_come_together() -> None:
         ("failures.mtbi_years=0", "failures.mtbi_years"),
         ("sync.quorum=9", "more than the 8 learners"),
         ("nothing.there=1", "no such setting"),
+        ("failures.mtbi_years=inf", "failures.mtbi_years"),
+        ("failures.mtbi_years=nan", "failures.mtbi_years"),
+        ("failures.mtbi_years=1e-9", "failures in each step"),
     ],
 )
 def test_a_mistake_names_the_setting(setting: str, answer: str) -> None:

@@ -19,6 +19,7 @@ from decodiloco.learner.delta import delta_of
 from decodiloco.learner.jobs import CheckpointJob, OfferJob
 from decodiloco.store.keys import key_of_checkpoint
 from decodiloco.store.tensors import read_raw
+from decodiloco.syncer.owed import OpenRound
 from streams.events import (
     CheckpointStored,
     DeltaOffered,
@@ -26,6 +27,7 @@ from streams.events import (
     FragmentMerged,
     LearnerJoined,
     LearnerLeft,
+    LearnerLost,
     LeftOut,
     MergeAbandoned,
 )
@@ -363,3 +365,19 @@ def test_many_rounds_with_two_learners_pass_every_gate(codec: str) -> None:
     for learner in run.state.learners.values():
         for account in learner.accounts:
             assert 0 <= sum(account.totals().values()) <= learner.tokens_trained
+
+
+def test_a_run_whose_only_learner_was_taken_for_dead_goes_on() -> None:
+    run, core, model = alone()
+    train(model, core, 0)
+    run.open_round()
+    train(model, core, 1)
+    run.exchange()
+    run.merge()
+    life = core.state.incarnation
+    run.write(LearnerLost(learner="a", incarnation=life, reason="silent", silent_seconds=10.0))
+    assert not list(run.asks(OpenRound)), "nobody lives, so there is nothing to answer"
+    train(model, core, 2)
+    run.exchange()
+    assert isinstance(run.tape[-1].event, CheckpointStored)
+    assert run.open_round() == 2
