@@ -125,7 +125,8 @@ class Attack:
                          reason="asked")  # fmt: skip
         elif kind == "joined":
             sound = joined("h", layout_digest=desk.opening.layout.digest,
-                           seen=desk.state.position, nonce=encode_event(closing(said=desk.sequence))[-16:],
+                           nonce=encode_event(closing(said=desk.sequence))[-16:],
+                           seen=desk.state.position,
                            versions=desk.state.versions, learner_step=learner.learner_step,
                            tokens_trained=learner.tokens_trained)  # fmt: skip
             desk.said["h"], desk.steps["h"] = 0, min(learner.learner_step, STEPS_MAX)

@@ -191,6 +191,7 @@ def words_of(desk: Desk) -> dict[str, Word]:
             "a",
             layout_digest=desk.opening.layout.digest,
             nonce=b"another nonce 16",
+            seen=desk.state.position,
             versions=desk.state.versions,
             learner_step=step,
             tokens_trained=tokens,
