@@ -125,7 +125,8 @@ def report_of(followed: Followed, beats: Mapping[str, Beat], now_seconds: float)
 
 def lines_of(report: Report) -> list[str]:
     """The report for people, without colours, to fit 80 columns."""
-    of = f" of {report['end_steps']}" if report["end_steps"] else ""
+    is_open = report["phase"] == "open"
+    of = f" of {report['end_steps']}" if report["end_steps"] and is_open else ""
     return [
         f"run        {report['run']}: {report['phase']} at step {report['step']}{of}, "
         f"position {report['position']}",
@@ -136,6 +137,7 @@ def lines_of(report: Report) -> list[str]:
         f"versions   {_versions(report['versions'])}",
         "",
         *_learner_lines(report),
+        *([""] if report["rounds"] else []),
         *(_round_line(around) for around in report["rounds"]),
     ]
 
@@ -189,7 +191,8 @@ def _learner_line(learner: Report, width: int) -> str:
 
 def _round_line(around: Report) -> str:
     missed = ", ".join(around["missed"])
-    whom = f"missed for {around['seconds']:.0f} s: {missed}" if missed else "all answered"
+    long = f" for {around['seconds']:.0f} s" if around["seconds"] >= 1 else ""
+    whom = f"missed{long}: {missed}" if missed else "all answered"
     return (
         f"round {around['round']}: fragment {around['fragment']} towards version "
         f"{around['version']}, {around['phase']}; {whom}"

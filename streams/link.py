@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -125,7 +126,7 @@ class Link:
                 await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         except (OSError, nats.errors.Error, TimeoutError) as error:
             await self.close()
-            why = self.reason or str(error) or type(error).__name__
+            why = self.reason or _plain(error)
             if "authorization" in f"{why} {error}".lower():
                 raise PermissionDenied(
                     f"the NATS server at {address_of(url)} does not accept these credentials"
@@ -243,7 +244,7 @@ class Link:
     async def _on_error(self, error: Exception) -> None:
         denied = _DENIED.search(str(error).lower())
         if denied is None:
-            self.reason = self.reason or str(error) or type(error).__name__
+            self.reason = self.reason or _plain(error)
             return
         verb = "publish to" if denied[1] == "publish" else "subscribe to"
         subject = denied[2]
@@ -270,6 +271,13 @@ def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
         error = answer["error"]
         raise Declined(subject, int(error.get("err_code", 0)), str(error.get("description", "")))
     return cast(dict[str, Any], answer)
+
+
+def _plain(error: Exception) -> str:
+    """What an error says to people; asyncio tells numbers and tuples beside it."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0)
+    return str(error) or type(error).__name__
 
 
 def address_of(url: str) -> str:

@@ -107,6 +107,8 @@ class WildRun:
             self.random.choice(self.lives).tell(LeaveWanted(Leaving("preempted")))
         elif chance < 0.01:
             self.syncer.take_over()
+        elif chance < 0.011:
+            self.syncer.make_inbox_anew(self.random.choice(self.opening.run.regions))
         elif chance < 0.3:
             self.syncer.happen()
         elif self.lives:

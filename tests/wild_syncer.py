@@ -49,6 +49,7 @@ class WildSyncer:
         self.plain = PlainRun(opening.layout.fragments, opening.run.merge.staleness_versions_max)
         self.letters: dict[str, list[Letter]] = {region: [] for region in opening.run.regions}
         self.read = dict.fromkeys(opening.run.regions, 0)
+        self.inbox_lives = dict.fromkeys(opening.run.regions, 1)
         self.jobs: dict[str, tuple[State, Ask]] = {}
         self.unreadable: list[str] = []
         self.loses_share = random.choice((0.001, 0.01, 0.1))  # of batches: somebody is lost
@@ -58,9 +59,15 @@ class WildSyncer:
 
     def receive(self, region: str, word: Word) -> None:
         """A word reaches an inbox, and lies there."""
-        source = Source(region, f"life of {region}", len(self.letters[region]) + 1)
+        source = Source(region, self._life_of(region), len(self.letters[region]) + 1)
         letter = Letter(source, speaker_of(word), word.kind, encode_event(word))
         self.letters[region].append(letter)
+
+    def make_inbox_anew(self, region: str) -> None:
+        """An inbox is lost with all letters; whoever follows it begins at its start."""
+        self.letters[region].clear()
+        self.inbox_lives[region] += 1
+        self.read[region] = 0
 
     def happen(self) -> None:
         """One thing, drawn: letters and asks as a batch, or a job begins or ends."""
@@ -87,7 +94,8 @@ class WildSyncer:
         self.jobs.clear()
         self.write([Draft(lambda _: took_over(f"syncer-{fence}", fence))], fence=fence)
         for region in self.read:
-            self.read[region] = self.state.inboxes.get(region, ("", 0))[1]
+            life, sequence = self.state.inboxes.get(region, ("", 0))
+            self.read[region] = sequence if life == self._life_of(region) else 0
 
     def write(self, drafts: list[Draft], fence: int | None = None) -> None:
         """One batch, folded as it is read back, and counted by the plain model."""
@@ -142,6 +150,9 @@ class WildSyncer:
             self.begin_jobs()
             for key in sorted(self.jobs):
                 self.finish_job(key)
+
+    def _life_of(self, region: str) -> str:
+        return f"life {self.inbox_lives[region]} of {region}"
 
     def _letters(self, region: str, count: int) -> list[Draft]:
         first = self.read[region]

@@ -46,7 +46,7 @@ def headline(story: Story, end_steps: int | None) -> str:
 def progress_line(story: Story, end_steps: int | None) -> str:
     """The headline, and each learner's own step."""
     lanes = ", ".join(_brief(story.lanes[id_]) for id_ in sorted(story.lanes))
-    led = "" if story.leader else f" | {_nobody(story)}"
+    led = "" if story.leader else f" | syncer: {_nobody(story)}"
     return f"{headline(story, end_steps)} | {lanes or 'no learner yet'}{led}"
 
 

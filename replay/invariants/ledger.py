@@ -184,9 +184,7 @@ class Ledger:
                 del self.offers[position]
         self.offers[self.position] = event
 
-    def _round(
-        self, event: RoundOpened | WindowClosed | FragmentMerged | MergeAbandoned
-    ) -> None:
+    def _round(self, event: RoundOpened | WindowClosed | FragmentMerged | MergeAbandoned) -> None:
         match event:
             case RoundOpened():
                 self.rounds_opened = event.round

@@ -77,7 +77,10 @@ def named(ledger: Ledger, envelope: Envelope) -> list[tuple[str, Manifest]]:
             return [(key_of_offer(run, event), event.manifest)]
         case FragmentMerged():
             return [
-                (global_key(run, event.fragment, event.version, event.parameters), event.parameters),
+                (
+                    global_key(run, event.fragment, event.version, event.parameters),
+                    event.parameters,
+                ),
                 (outer_key(run, event.fragment, event.version, event.momentum), event.momentum),
                 (report_key(run, event.round, event.report), event.report),
             ]
@@ -164,7 +167,8 @@ class MergedFromTheseBytes(Invariant):
         clips = self._clips(ledger, tensor.name, norms)
         if tensor.rule == "mean" or len(wide) == 1:
             terms = [w * c * delta for w, c, delta in zip(shares, clips, wide, strict=True)]
-            return np.sum(terms, axis=0)
+            total: Wide = np.sum(terms, axis=0)
+            return total
         units = [
             w * delta / norm if norm else 0.0 * delta
             for w, norm, delta in zip(shares, norms, wide, strict=True)

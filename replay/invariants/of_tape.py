@@ -160,4 +160,3 @@ class LivesInOrder(Invariant):
         nonces.append(event.nonce)
         real = all(said <= made for said, made in zip(event.versions, ledger.versions, strict=True))
         self.hold(real, f"{event.learner} joins at versions that are not made", position)
-

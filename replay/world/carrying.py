@@ -106,7 +106,8 @@ class Job:
             case MergeFragment():
                 order = merge_order(state, ask.round)
                 result = merge_fragment(order, store, sleep=sleep)
-                blobs = list(result.blobs(order)) if isinstance(result, Merged) else []
+                made = result.blobs(order) if isinstance(result, Merged) else []
+                blobs: list[tuple[str, Sequence[Part]]] = list(made)
                 self._world.merged(order, result)
                 return blobs, lambda: drafting.from_merge(
                     ask, result, self._syncer.heap.now - self._began
@@ -133,7 +134,7 @@ class Job:
             return
         (key, parts), rest = blobs[0], blobs[1:]
 
-        def answered(result: None | Failure) -> None:
+        def answered(result: Failure | None) -> None:
             if isinstance(result, StoreUnreachable):
                 self._again()
                 return

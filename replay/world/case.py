@@ -124,7 +124,7 @@ def _draw_learners(random: Random, run: Run) -> tuple[LearnerCase, ...]:
             region=random.choice(run.regions),
             step_seconds=random.uniform(0.9, 1.1) * (random.choice((3, 8)) if number < slow else 1),
             transfer_seconds=transfer_seconds * random.uniform(0.7, 1.5),
-            tokens=random.choice((7, 64, 100)),
+            tokens=random.choice((1, 3, 10)),
         )
         for number in range(count)
     )

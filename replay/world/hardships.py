@@ -221,7 +221,12 @@ class Hardships:
             begin, end = sorted(random.uniform(0.0, hardship.seconds) for _ in range(2))
             self._world.heap.later(begin, lambda machine=machine: cut(machine))  # type: ignore[misc]
             self._world.heap.later(end, lambda machine=machine: join(machine))  # type: ignore[misc]
-        return lambda: [join(machine) for machine in chosen] and None
+
+        def undo_all() -> None:
+            for machine in chosen:
+                join(machine)
+
+        return undo_all
 
     def _down(self, service: Service) -> Undo:
         self._world.network.take_down(service)
@@ -285,12 +290,20 @@ class Hardships:
     def _clock_jump(self, hardship: Hardship, random: Random) -> Undo:
         machine = random.choice(self._world.case.syncers)
         self.clock_seconds[machine] = random.choice((-1e6, -3600.0, 0.5, 7200.0, 1e6))
-        return lambda: self.clock_seconds.pop(machine, None) and None
+
+        def undo() -> None:
+            self.clock_seconds.pop(machine, None)
+
+        return undo
 
     def _poison(self, hardship: Hardship, random: Random) -> Undo:
         learner = random.choice(self._world.case.learners).id
         self._poisoned[learner] = random.choice(poison.WAYS)
-        return lambda: self._poisoned.pop(learner, "") and None
+
+        def undo() -> None:
+            self._poisoned.pop(learner, None)
+
+        return undo
 
     def _break_model(self, hardship: Hardship, random: Random) -> Undo | None:
         learner = self._learner(random)

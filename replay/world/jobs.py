@@ -150,7 +150,7 @@ class _Attempts:
             return
         self._learner.ask_store("transfer", self._do, self._answered)
 
-    def _answered(self, result: Arrays | None | Failure) -> None:
+    def _answered(self, result: Arrays | Failure | None) -> None:
         if isinstance(result, Failure):
             if isinstance(result, Corrupt) and self._tries >= CORRUPT_READS_MAX:
                 raise result

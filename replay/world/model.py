@@ -53,9 +53,7 @@ class Model:
 
     def copy(self, fragment: int) -> Arrays:
         """A fragment as it stands now."""
-        return {
-            tensor.name: self._views[tensor.name].copy() for tensor in self.layout.of(fragment)
-        }
+        return {tensor.name: self._views[tensor.name].copy() for tensor in self.layout.of(fragment)}
 
     def write(self, fragment: int, merged: Arrays, alpha: float) -> None:
         """Blends a merged version into the live fragment; what stands there then is its anchor."""

@@ -84,9 +84,7 @@ def draw_plan(case: Case, wanted: Callable[[Hardship], bool]) -> tuple[Hardship,
             continue
         for number in range(swarm.randint(1, kind.most)):
             own = Random(f"{name} {number} {case.seed}")
-            seconds = min(
-                own.uniform(kind.seconds_min, kind.seconds_max), 0.4 * case.hard_seconds
-            )
+            seconds = min(own.uniform(kind.seconds_min, kind.seconds_max), 0.4 * case.hard_seconds)
             plan.append(
                 Hardship(
                     kind=name,

@@ -17,7 +17,14 @@ from decodiloco.store.header import parse_header, render_header
 from decodiloco.store.tensors import Encoded
 from replay.world.model import Arrays
 from streams.codec import encode_event, pack
-from streams.events import CheckpointStored, DeltaOffered, LearnerJoined, LearnerLeft, Moments
+from streams.events import (
+    CheckpointStored,
+    DeltaOffered,
+    LearnerJoined,
+    LearnerLeft,
+    Moments,
+    Word,
+)
 from streams.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -103,7 +110,7 @@ def lies(random: Random, world: World) -> Iterator[Message]:
     versions = (0,) * world.case.opening.run.fragments
     region = world.case.opening.run.regions[0]
     far = 2**53
-    words = [
+    words: list[Word] = [
         _join(name, layout, region, (far,) * len(versions)),
         _join(name, bytes(32), region, versions),
         _join(name, layout, "nowhere", versions),
@@ -128,9 +135,7 @@ def lies(random: Random, world: World) -> Iterator[Message]:
         yield name, word.kind, encode_event(word)
 
 
-def _join(
-    name: str, layout: bytes, region: str, versions: tuple[int, ...]
-) -> LearnerJoined:
+def _join(name: str, layout: bytes, region: str, versions: tuple[int, ...]) -> LearnerJoined:
     return LearnerJoined(
         learner=name,
         slot=3,

@@ -13,10 +13,10 @@ from random import Random
 
 from decodiloco.errors import Disagreement, LifeEnded
 from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder
+from decodiloco.opening import Opening
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
-from decodiloco.opening import Opening
 from replay.errors import InvariantBroken
 from replay.invariants import Invariants
 from replay.invariants.of_state import SecondFold
@@ -121,7 +121,8 @@ class World:
             self.heap.later(self.random.random(), lambda name=name: self.start_syncer(name))  # type: ignore[misc]
         for learner in self.case.learners:
             self.heap.later(
-                3 * self.random.random(), lambda learner=learner: self.start_learner(learner)  # type: ignore[misc]
+                3 * self.random.random(),
+                lambda learner=learner: self.start_learner(learner),  # type: ignore[misc]
             )
         self.hardships.begin()
         self.heap.run(self._is_at_rest, self.case.hard_seconds)

@@ -76,11 +76,11 @@ def test_no_history_merges_a_step_twice_or_breaks_the_count(seed: int) -> None:
 @given(seeds)
 def test_after_any_history_the_run_goes_on(seed: int) -> None:
     run = wild(seed)
-    alive = {life.name for life in run.lives if not life.over and life.state.leaving is None}
-    if seed % 2 or len(alive) < run.opening.run.quorum:
+    run.settle(3)
+    if seed % 2 or len(run.syncer.state.live) < run.opening.run.quorum:
         for name in "abc":
             run.begin_life(name)
-    run.settle(3)
+        run.settle(3)
     before = run.syncer.state.versions
     run.settle(12)
     after = run.syncer.state.versions

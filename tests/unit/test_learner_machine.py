@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from decodiloco.learner import happenings as told_of
-from decodiloco.learner.machine import REFUSALS_MAX, begin, fold
+from decodiloco.learner.machine import begin, fold
 from decodiloco.learner.outbox import join_word, next_word
 from decodiloco.learner.owed import owed_at_boundary, owed_beside
 from decodiloco.learner.state import (
@@ -178,53 +178,6 @@ def test_a_step_without_tokens_gives_nothing_to_copy(learner: Learner) -> None:
     learner.open(1)
     learner.tell(told_of.Stepped(0, 2.0, b"", 1.0))
     assert owed_at_boundary(learner.state) == (CopyFragments(()),)
-
-
-def test_after_too_many_refusals_a_round_is_answered_again_h_steps_later(learner: Learner) -> None:
-    learner.open(1)
-    for count in range(1, REFUSALS_MAX + 1):
-        learner.step(0)
-        learner.refuse(learner.answer(), f"whim {count}")
-    for _ in range(learner.state.opening.run.inner_steps - 1):
-        learner.step()
-        assert owed_at_boundary(learner.state)[0] == CopyFragments(())
-    learner.open(2)
-    learner.step(1)
-    assert owed_at_boundary(learner.state)[0] == CopyFragments((0, 1)), "H steps have passed"
-    learner.step(0, 1)
-    assert [ask.round for ask in owed_beside(learner.state) if isinstance(ask, Offer)] == [1, 2]
-
-
-def test_who_is_lost_without_a_word_to_say_speaks_by_a_checkpoint(learner: Learner) -> None:
-    life = learner.state.incarnation
-    lost = facts.LearnerLost(learner="a", incarnation=life, reason="silent", silent_seconds=9.0)
-    learner.step()
-    learner.fact(lost.model_copy(update={"incarnation": life + 1}))
-    assert owed_at_boundary(learner.state) == (CopyFragments(()),), "that was another life"
-    learner.fact(lost)
-    assert owed_at_boundary(learner.state) == (CopyFragments(()), StoreCheckpoint(1))
-    learner.tell(told_of.CheckpointTaken(1))
-    learner.step()
-    assert owed_at_boundary(learner.state) == (CopyFragments(()),), "one at a time"
-    learner.tell(told_of.CheckpointSaved(1, 0, manifest("c", codec="raw")))
-    word = next_word(learner.state)
-    assert isinstance(word, facts.CheckpointStored)
-    learner.tell(told_of.Spoken(word))
-    learner.fact(word)
-    assert owed_at_boundary(learner.state) == (CopyFragments(()),), "it is heard again"
-
-
-def test_who_is_lost_with_a_word_to_say_needs_no_checkpoint(learner: Learner) -> None:
-    life = learner.state.incarnation
-    learner.open(1)
-    learner.step(0)
-    word = learner.answer()
-    learner.fact(
-        facts.LearnerLost(learner="a", incarnation=life, reason="silent", silent_seconds=9.0)
-    )
-    assert owed_at_boundary(learner.state) == (CopyFragments(()),)
-    learner.refuse(word, "too old: 2 versions behind")
-    assert not learner.state.lost, "a refusal, too, says that it was heard"
 
 
 def test_a_refusal_for_wrong_adoptions_does_not_tell_them_again(learner: Learner) -> None:

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from decodiloco.syncer.compose import Draft
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.offers import UNTOLD_MAX
 from decodiloco.syncer.owed import CloseRun
 from decodiloco.syncer.snapshot import decode_state, encode_state, state_digest
 from streams.codec import seal
+from streams.envelope import Source
 from streams.errors import ChainBroken
 from streams.events import DeltaRefused, LearnerLost
 from tests.builders import (
@@ -20,6 +22,7 @@ from tests.builders import (
     closing,
     left,
     left_out,
+    message_refused,
     opened,
     round_opened,
     snapshot_stored,
@@ -153,6 +156,14 @@ def test_what_comes_back_from_an_abandoned_merge_gives_way_to_a_newer_offer() ->
     desk.merge(number)
     fates = desk.state.learners["a"].fates(0)
     assert (fates["merged"], fates["lost"]) == (400, 400)
+
+
+def test_the_cursor_of_an_inbox_grows_within_its_life_and_begins_anew_with_the_next() -> None:
+    desk = Desk()
+    for life, sequence, kept in (("x", 5, 5), ("x", 3, 5), ("x", 9, 9), ("y", 2, 2)):
+        source = Source("home", life, sequence)
+        desk.put(Draft(lambda _: message_refused(), source))
+        assert desk.state.inboxes == {"home": (life, kept)}
 
 
 def test_a_refused_word_is_a_sign_of_life_but_not_of_one_that_left() -> None:
