@@ -16,9 +16,11 @@ from pydantic import BaseModel
 
 from decodiloco.config import Here, Run, Table
 from replay.goodput.settings import Scenario
+from replay.invariants.all_of_them import every_invariant
 from streams import events
 from streams.codec import EVENT_BYTES_MAX
 from streams.manifest import Manifest
+from tests.simulation.planted_bugs import BUGS
 
 FOLDER = Path(__file__).resolve().parent / "reference"
 MADE = "<!-- Made by `make docs`. Edit the code, not this page. -->\n"
@@ -97,11 +99,46 @@ def commands_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def invariants_page() -> str:
+    """Every invariant, in the words of the design."""
+    lines = [
+        "# Invariants\n",
+        MADE,
+        "What holds for every run. `replay simulate` checks them while a seeded world runs,",
+        "`replay verify --invariants` over a recorded run; both tell how often each was checked.",
+        "The last four are checked in worlds alone: they ask what a tape does not tell.\n",
+        "| invariant | says |",
+        "|---|---|",
+    ]
+    lines += [f"| {one.name} | {one.says()} |" for one in every_invariant()]
+    return "\n".join(lines) + "\n"
+
+
+def planted_bugs_page() -> str:
+    """Every planted fault, who notices it, and within how many seeds."""
+    lines = [
+        "# Planted bugs\n",
+        MADE,
+        "Faults that tests put into the production machines on purpose",
+        "(`tests/simulation/planted_bugs.py`). Each must be caught by the",
+        "[invariant](invariants.md) named beside it, in a seeded world of about 40 merges, within",
+        "so many seeds from seed 1 on.\n",
+        "| bug | what is wrong | caught by | seeds at most |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {bug.says} | {bug.invariant} | {bug.seeds_max} |" for name, bug in BUGS.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "events": events_page,
     "config": config_page,
     "commands": commands_page,
     "goodput": goodput_page,
+    "invariants": invariants_page,
+    "planted-bugs": planted_bugs_page,
 }
 
 

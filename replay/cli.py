@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.goodput.command import goodput
+from replay.world.command import simulate
 from streams.errors import Corrupt, Failure
 
 if TYPE_CHECKING:
+    from replay.place import Place
     from replay.progress import Tell
 
 RUN_HELP = "A live run: a run folder, its run.toml, or nats://host:port/run."
@@ -175,6 +177,10 @@ def verify(
     fragments: Annotated[
         bool, typer.Option("--fragments", help="The table of tokens, a line for each fragment.")
     ] = False,
+    invariants: Annotated[
+        bool,
+        typer.Option("--invariants", help="Also check every invariant, and tell how often each."),
+    ] = False,
     store: StoreOption = None,
     store_endpoint: EndpointOption = None,
     as_json: JsonOption = False,
@@ -198,10 +204,27 @@ def verify(
         proof = verify_place(found, threads, tell)
     for line in report_lines(proof, by_fragment=fragments):
         print(line)
+    told = dict(told_as_json(proof))
+    if invariants and proof.ok:
+        told["ok"], told["invariants"] = _check_invariants(found)
     if as_json:
-        _print_json(told_as_json(proof))
-    if not proof.ok:
+        _print_json(told)
+    if not told["ok"]:
         raise typer.Exit(1)
+
+
+def _check_invariants(found: Place) -> tuple[bool, dict[str, int]]:
+    """Checks and prints every invariant; whether all held, and how often each was checked."""
+    from replay.invariants.of_place import check_place
+
+    with _progress("invariants") as tell:
+        invariants, broken = check_place(found, tell)
+    for one in invariants.every:
+        if one.checked:
+            print(f"{one.checked:>12,}  {one.name}: {one.says()}")
+    if broken is not None:
+        print(f"BROKEN: {broken}")
+    return broken is None, {one.name: one.checked for one in invariants.every if one.checked}
 
 
 app.command(
@@ -210,6 +233,15 @@ app.command(
         "replay goodput --chips 2400000 --learners 16 --days 28 --seeds 1",
     )
 )(goodput)
+
+
+app.command(
+    epilog=_examples(
+        "replay simulate --seed 7",
+        "replay simulate --seeds 0..200 --json",
+        "replay simulate --seed 93 --hardships double-letters,doubled-learner.0",
+    )
+)(simulate)
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ changes nothing. What happens beside the tape is told to `decodiloco.learner.tel
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from decodiloco.learner.state import Anchor, Checkpoint, Copy, Fragment, Round, Sent, State
 from decodiloco.opening import Opening
@@ -29,6 +28,7 @@ from streams.events import (
     RunClosing,
     WindowClosed,
 )
+from streams.frozen import replace
 
 NOT_FINITE = "not finite"
 REFUSALS_MAX = 3  # answers of ours that may be refused in one round before we wait a while

@@ -6,7 +6,6 @@ end of an upload that was given up, changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from decodiloco.learner.happenings import (
@@ -30,6 +29,7 @@ from decodiloco.learner.happenings import (
 from decodiloco.learner.machine import changed, untold
 from decodiloco.learner.state import Anchor, Copy, Draft, Fragment, State
 from streams.events import Adoption, LearnerLeft
+from streams.frozen import replace
 
 
 def told(state: State, happening: Happening) -> State:

@@ -7,13 +7,14 @@ batch is as good as one fact by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from decodiloco.syncer.machine import apply, fold
 from decodiloco.syncer.state import State
 from streams.codec import seal
 from streams.envelope import Envelope, Source
 from streams.events import Event, SyncerTookOver
+from streams.frozen import replace
 from streams.tape import BATCH_MAX, Chain
 
 Decide = Callable[[State], Event | None]

@@ -6,7 +6,6 @@ chain, which it checks, and the gates, which admission applied before a fact was
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
 from decodiloco.fragments.schedule import fragment_of
@@ -37,6 +36,7 @@ from streams.events import (
     SyncerTookOver,
     WindowClosed,
 )
+from streams.frozen import replace
 from streams.tape import Chain
 
 

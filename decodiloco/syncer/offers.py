@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from operator import methodcaller
 
 from decodiloco.syncer.fates import Account, Fate
 from decodiloco.syncer.grace import average
 from decodiloco.syncer.state import Learner, Offer, State
 from streams.events import Adoption, DeltaOffered, DeltaRefused
+from streams.frozen import replace
 
 UNTOLD_MAX = 4096  # superseded offers that still have to be told; beyond, the oldest are not
 # Refusals that say nothing about tokens: their counters cannot be believed.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from decodiloco.syncer import offers
 from decodiloco.syncer.grace import average
 from decodiloco.syncer.state import Merged, Offer, Round, State
 from streams.events import FragmentMerged, MergeAbandoned, RoundOpened, WindowClosed
+from streams.frozen import replace
 
 
 def opened(state: State, event: RoundOpened) -> State:

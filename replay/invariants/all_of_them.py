@@ -27,8 +27,58 @@ def is_delta(key: str) -> bool:
 
 
 class FactsFollow(Invariant):
+    """Every fact can be folded where it stands."""
+
     name = "facts follow"
-    says = "Every fact can be folded where it stands."
+
+
+class NoMachineStumbles(Invariant):
+    """No assertion of a machine fails, and none ends of what it is told."""
+
+    name = "no machine stumbles"
+
+
+_OF_FACTS: tuple[type[Invariant], ...] = (
+    of_tape.OneChain,
+    of_tape.FencesGrow,
+    of_tape.LettersOnce,
+    of_tape.WordsOnce,
+    of_tape.OwnWords,
+    of_tape.LivesInOrder,
+    of_rounds.RoundsInOrder,
+    of_rounds.VersionsByOne,
+    of_rounds.WindowByPosition,
+    of_rounds.Quorum,
+    of_rounds.JudgedOnce,
+    of_rounds.StepsOnce,
+    of_rounds.BaseIsReal,
+    of_rounds.NoVersionBack,
+    of_tokens.CountersGrow,
+    of_tokens.RefusalsTellWhy,
+    of_the_end.ClosedAsItStood,
+    of_the_end.FinishedWithTheModel,
+)
+
+
+def every_invariant() -> tuple[type[Invariant], ...]:
+    """All invariants, by class, in the order in which `Invariants.every` has them."""
+    return (
+        *_OF_FACTS,
+        of_the_end.KnownAnswer,
+        of_bytes.BytesBeforeWords,
+        of_bytes.MergedFromTheseBytes,
+        FactsFollow,
+        of_state.DigestOfTheState,
+        of_state.StateAsTold,
+        of_tokens.FatesAddUp,
+        of_state.BoundedState,
+        of_state.SnapshotIsTheState,
+        of_state.NoClock,
+        NoMachineStumbles,
+        of_the_end.AcknowledgedStands,
+        of_the_end.SameBytes,
+        of_the_end.GoesOn,
+    )
 
 
 class Invariants:
@@ -49,34 +99,18 @@ class Invariants:
         self.state: State = begin(opening)
         self.liveness = of_the_end.GoesOn()
         self.same_bytes = of_the_end.SameBytes()
+        self.stumbles = NoMachineStumbles()
         self._second = second
         self._records: list[bytes] = []
         self._facts: list[Invariant] = [
-            of_tape.OneChain(),
-            of_tape.FencesGrow(),
-            of_tape.LettersOnce(),
-            of_tape.WordsOnce(),
-            of_tape.OwnWords(),
-            of_tape.LivesInOrder(),
-            of_rounds.RoundsInOrder(),
-            of_rounds.VersionsByOne(),
-            of_rounds.WindowByPosition(),
-            of_rounds.Quorum(),
-            of_rounds.JudgedOnce(),
-            of_rounds.StepsOnce(),
-            of_rounds.BaseIsReal(),
-            of_rounds.NoVersionBack(),
-            of_tokens.CountersGrow(),
-            of_tokens.RefusalsTellWhy(),
-            of_the_end.ClosedAsItStood(),
-            of_the_end.FinishedWithTheModel(),
+            *(kind() for kind in _OF_FACTS),
             of_the_end.KnownAnswer(self_test()),
         ]
         if store is not None:
             self._facts.append(of_bytes.BytesBeforeWords(store, is_excused))
             self._facts.append(of_bytes.MergedFromTheseBytes(store))
         self._follow = FactsFollow()
-        self._digest = of_state.DigestOfTheState()
+        self.digest_of_the_state = of_state.DigestOfTheState()
         self._bounded = of_state.BoundedState()
         self._no_clock = of_state.NoClock()
         self._snapshot = of_state.SnapshotIsTheState()
@@ -90,12 +124,13 @@ class Invariants:
         return (
             *self._facts,
             self._follow,
-            self._digest,
+            self.digest_of_the_state,
             self._as_told,
             self._fates,
             self._bounded,
             self._snapshot,
             self._no_clock,
+            self.stumbles,
             self._acknowledged,
             self.same_bytes,
             self.liveness,
@@ -111,7 +146,7 @@ class Invariants:
             one.tell(self.ledger, envelope)
         before, event = self.state, envelope.event
         if isinstance(event, FragmentMerged):
-            self._digest.look(before, self._second, event, envelope.position)
+            self.digest_of_the_state.look(before, self._second, event, envelope.position)
         self.state = self._folded(before, envelope)
         self.ledger.tell(envelope)
         if self._second is not None:
@@ -126,11 +161,16 @@ class Invariants:
         if envelope.position % CLOCK_EVERY == 0:
             self._no_clock.look(before, envelope, self.state)
 
-    def end(self, attempted: Mapping[bytes, int], acknowledged: Mapping[bytes, int]) -> None:
-        """The last facts, and what the writers kept in mind of what they wrote."""
+    def end(
+        self,
+        attempted: Mapping[bytes, int] | None = None,
+        acknowledged: Mapping[bytes, int] | None = None,
+    ) -> None:
+        """The last facts, and what the writers kept in mind of what they wrote, where they did."""
         self._fates.look(self.ledger, self.state)
         self._snapshot.look(self.state.opening, self.state)
-        self._acknowledged.look(self._records, attempted, acknowledged)
+        if attempted is not None and acknowledged is not None:
+            self._acknowledged.look(self._records, attempted, acknowledged)
 
     def _folded(self, before: State, envelope: Envelope) -> State:
         try:

@@ -49,8 +49,9 @@ TOLERANCE = 1e-4  # of a tensor's largest number: float32 rounding, some hundred
 
 
 class BytesBeforeWords(Invariant):
+    """Whatever a fact names is durable in the store when the fact is written."""
+
     name = "bytes before words"
-    says = "Whatever a fact names is durable in the store when the fact is written."
 
     def __init__(self, store: BlobStore, is_excused: Callable[[str], bool]) -> None:
         super().__init__()
@@ -93,8 +94,9 @@ def named(ledger: Ledger, envelope: Envelope) -> list[tuple[str, Manifest]]:
 
 
 class MergedFromTheseBytes(Invariant):
+    """Weights, merge and outer step come from the tape's counts and the stored deltas."""
+
     name = "merged from these bytes"
-    says = "Weights, merge and outer step come from the tape's counts and the stored deltas."
 
     def __init__(self, store: BlobStore) -> None:
         super().__init__()

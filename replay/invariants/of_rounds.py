@@ -19,8 +19,9 @@ CLOCK_SECONDS = 1e-6  # a wait is measured as a difference of two floats
 
 
 class RoundsInOrder(Invariant):
+    """Rounds open in order, one a fragment, once enough learners have joined."""
+
     name = "rounds in order"
-    says = "Rounds open in order, one a fragment, once enough learners have joined."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -43,8 +44,9 @@ class RoundsInOrder(Invariant):
 
 
 class VersionsByOne(Invariant):
+    """A merge raises its fragment's version by one and the run's step by one, never back."""
+
     name = "versions by one"
-    says = "A merge raises its fragment's version by one and the run's step by one, never back."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -62,8 +64,9 @@ class VersionsByOne(Invariant):
 
 
 class WindowByPosition(Invariant):
+    """A window holds exactly the offers that waited at its position, one a learner, by id."""
+
     name = "window by position"
-    says = "A window holds exactly the offers that waited at its position, one a learner, by id."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -82,8 +85,9 @@ class WindowByPosition(Invariant):
 
 
 class Quorum(Invariant):
+    """A window closes when K learners have answered its round, and K deltas are merged."""
+
     name = "at least K"
-    says = "A window closes when K learners have answered its round, and K deltas are merged."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -129,8 +133,9 @@ class Quorum(Invariant):
 
 
 class JudgedOnce(Invariant):
+    """A merge takes or leaves out each offer of its window, once, and says why."""
+
     name = "judged once"
-    says = "A merge takes or leaves out each offer of its window, once, and says why."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -156,8 +161,9 @@ class JudgedOnce(Invariant):
 
 
 class StepsOnce(Invariant):
+    """No inner step of a learner is merged twice into a fragment."""
+
     name = "steps once"
-    says = "No inner step of a learner is merged twice into a fragment."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -174,8 +180,9 @@ class StepsOnce(Invariant):
 
 
 class BaseIsReal(Invariant):
+    """An offer starts from a version that its life adopted; merged ones are fresh enough."""
+
     name = "base is real"
-    says = "An offer starts from a version that its life adopted; merged ones are fresh enough."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -203,8 +210,9 @@ class BaseIsReal(Invariant):
 
 
 class NoVersionBack(Invariant):
+    """Within a life, the versions in the live parameters never go back, and were all made."""
+
     name = "no version back"
-    says = "Within a life, the versions in the live parameters never go back, and were all made."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event = envelope.event

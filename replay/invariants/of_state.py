@@ -31,8 +31,9 @@ class SecondFold(Protocol):
 
 
 class DigestOfTheState(Invariant):
+    """The state digest in each merge is that of a fold of its own, from the first fact on."""
+
     name = "digest of the state"
-    says = "The state digest in each merge is that of a fold of its own, from the first fact on."
 
     def look(
         self, state: State, second: SecondFold | None, event: FragmentMerged, position: int
@@ -46,8 +47,9 @@ class DigestOfTheState(Invariant):
 
 
 class BoundedState(Invariant):
+    """What a syncer keeps in mind grows with learners and fragments, not with time."""
+
     name = "bounded state"
-    says = "What a syncer keeps in mind grows with learners and fragments, not with time."
 
     def look(self, state: State) -> None:
         """Counts what might pile up."""
@@ -66,8 +68,9 @@ class BoundedState(Invariant):
 
 
 class NoClock(Invariant):
+    """Other times and other writers' names on the same facts give the same state."""
+
     name = "no clock"
-    says = "Other times and other writers' names on the same facts give the same state."
 
     def look(self, before: State, envelope: Envelope, after: State) -> None:
         """The same fact, written at another time."""
@@ -77,8 +80,9 @@ class NoClock(Invariant):
 
 
 class SnapshotIsTheState(Invariant):
+    """A state read back from a snapshot is the state, to the last field."""
+
     name = "snapshot is the state"
-    says = "A state read back from a snapshot is the state, to the last field."
 
     def look(self, opening: Opening, state: State) -> None:
         """There and back."""
@@ -91,8 +95,9 @@ class SnapshotIsTheState(Invariant):
 
 
 class StateAsTold(Invariant):
+    """Versions, step, fence and lives in the state are those that the facts tell."""
+
     name = "state as told"
-    says = "Versions, step, fence and lives in the state are those that the facts tell."
 
     def look(self, ledger: Ledger, state: State) -> None:
         """The state against the ledger, after the same facts."""

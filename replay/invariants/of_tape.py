@@ -24,8 +24,9 @@ from streams.events import (
 
 
 class OneChain(Invariant):
+    """The tape is one chain of digests from RunOpened on, without a gap, a fork or a change."""
+
     name = "one chain"
-    says = "The tape is one chain of digests from RunOpened on, without a gap, a fork or a change."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         run = ledger.opening.run.name
@@ -40,8 +41,9 @@ class OneChain(Invariant):
 
 
 class FencesGrow(Invariant):
+    """Each takeover raises the fence by one; nothing is written under another, or by another."""
+
     name = "fences grow"
-    says = "Each takeover raises the fence by one; nothing is written under another, or by another."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         position, event = envelope.position, envelope.event
@@ -56,8 +58,9 @@ class FencesGrow(Invariant):
 
 
 class LettersOnce(Invariant):
+    """An inbox is read in order, and each of its letters becomes one fact at most."""
+
     name = "letters once"
-    says = "An inbox is read in order, and each of its letters becomes one fact at most."
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,8 +81,9 @@ class LettersOnce(Invariant):
 
 
 class WordsOnce(Invariant):
+    """Within a life each word stands on the tape once, in the order in which it was said."""
+
     name = "words once"
-    says = "Within a life each word stands on the tape once, in the order in which it was said."
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,8 +106,9 @@ class WordsOnce(Invariant):
 
 
 class OwnWords(Invariant):
+    """A word comes from an inbox, of its learner's own region, and from its newest life."""
+
     name = "own words"
-    says = "A word comes from an inbox, of its learner's own region, and from its newest life."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         position, event = envelope.position, envelope.event
@@ -130,8 +135,9 @@ class OwnWords(Invariant):
 
 
 class LivesInOrder(Invariant):
+    """A life joins once, and goes on where the last one ended; slots are given once."""
+
     name = "lives in order"
-    says = "A life joins once, and goes on where the last one ended; slots are given once."
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,8 +21,9 @@ from streams.events import (
 
 
 class ClosedAsItStood(Invariant):
+    """RunClosed names the versions, step and tokens of that moment, and nothing is added."""
+
     name = "closed as it stood"
-    says = "RunClosed names the versions, step and tokens of that moment, and nothing is added."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -41,8 +42,9 @@ class ClosedAsItStood(Invariant):
 
 
 class FinishedWithTheModel(Invariant):
+    """A learner that has finished holds exactly the model that the run closed with."""
+
     name = "finished with the model"
-    says = "A learner that has finished holds exactly the model that the run closed with."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -55,8 +57,9 @@ class FinishedWithTheModel(Invariant):
 
 
 class KnownAnswer(Invariant):
+    """Each syncer proved its arithmetic by the known answer before it wrote."""
+
     name = "known answer"
-    says = "Each syncer proved its arithmetic by the known answer before it wrote."
 
     def __init__(self, answer: bytes) -> None:
         super().__init__()
@@ -70,8 +73,9 @@ class KnownAnswer(Invariant):
 
 
 class AcknowledgedStands(Invariant):
+    """All that a writer was told is stored stands on the tape, and nothing nobody sent."""
+
     name = "acknowledged stands"
-    says = "All that a writer was told is stored stands on the tape, and nothing nobody sent."
 
     def look(
         self,
@@ -90,10 +94,12 @@ class AcknowledgedStands(Invariant):
 
 
 class SameBytes(Invariant):
+    """Whoever carries a merge out, and however often: the bytes are the same."""
+
     name = "same bytes from all"
-    says = "Whoever carries a merge out, and however often: the bytes are the same."
 
 
 class GoesOn(Invariant):
+    """Once all is healed, the run goes on, closes and comes to rest within a bound."""
+
     name = "goes on"
-    says = "Once all is healed, the run goes on, closes and comes to rest within a bound."

@@ -12,8 +12,9 @@ UNBELIEVED = ("counters", "old incarnation", "adopted")
 
 
 class CountersGrow(Invariant):
+    """What a learner counts fits its life: steps, tokens, and so many tokens a step at most."""
+
     name = "counters grow"
-    says = "What a learner counts fits its life: steps, tokens, and so many tokens a step at most."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
@@ -34,8 +35,9 @@ class CountersGrow(Invariant):
 
 
 class RefusalsTellWhy(Invariant):
+    """A refused offer says why, is no answer, and settles nothing that is merged."""
+
     name = "refusals tell why"
-    says = "A refused offer says why, is no answer, and settles nothing that is merged."
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event = envelope.event
@@ -46,8 +48,9 @@ class RefusalsTellWhy(Invariant):
 
 
 class FatesAddUp(Invariant):
+    """Of each learner and fragment: the tokens of all fates together are those trained."""
+
     name = "fates add up"
-    says = "Of each learner and fragment: the tokens of all fates together are those trained."
 
     def look(self, ledger: Ledger, state: State) -> None:
         """The state's accounts against the ledger."""

@@ -10,14 +10,18 @@ from streams.envelope import Envelope
 class Invariant:
     """Something that holds for every run, told one fact after another.
 
-    `tell` sees a fact before the ledger has taken it in.
+    A subclass says in its docstring what holds. `tell` sees a fact before the ledger does.
     """
 
     name = ""
-    says = ""
 
     def __init__(self) -> None:
         self.checked = 0
+
+    @classmethod
+    def says(cls) -> str:
+        """The sentence that holds."""
+        return cls.__doc__ or ""
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         """Checks one fact against all facts before it."""

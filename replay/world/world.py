@@ -7,19 +7,20 @@ is healed, and the run must go on, close and come to rest within a bound.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from decodiloco.errors import Disagreement, LifeEnded
 from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder
 from decodiloco.opening import Opening
-from decodiloco.syncer.machine import begin, fold
+from decodiloco.syncer.machine import fold
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
 from replay.errors import InvariantBroken
 from replay.invariants import Invariants
 from replay.invariants.of_state import SecondFold
+from replay.invariants.of_the_end import FinishedWithTheModel
 from replay.world.case import RUN, Case, LearnerCase, draw_case
 from replay.world.hardships import Hardship, Hardships, draw_plan
 from replay.world.heap import Heap
@@ -71,13 +72,13 @@ class World:
         self.heap = Heap()
         self.store = WorldStore(Random(f"store {seed}"), self.hit)
         self.case: Case = draw_case(seed, self.store, merges)
-        self.beginning: State = begin(self.case.opening)
         self.invariants = Invariants(
             self.case.opening,
             QuietStore(self.store),
             self.store.spoiled.__contains__,
             None if second is None else second(self.case.opening),
         )
+        self.beginning: State = self.invariants.state
         self.tape = WorldTape(self._observe)
         self.network = Network(self.heap, Random(f"network {seed}"), self.hit)
         self.pulse = WorldPulse(self.network, self.heap)
@@ -101,9 +102,14 @@ class World:
             self._play()
         except InvariantBroken as broken:
             told.broken = broken
+        except Disagreement as error:
+            name = FinishedWithTheModel.name
+            told.broken = InvariantBroken(name, str(error), len(self.tape.records))
         except (Failure, AssertionError, LookupError, ValueError, TypeError) as error:
             what = f"{type(error).__name__}: {error}".rstrip(": ")
-            told.broken = InvariantBroken("no machine stumbles", what, len(self.tape.records))
+            told.broken = InvariantBroken(
+                self.invariants.stumbles.name, what, len(self.tape.records)
+            )
             told.broken.__cause__ = error
         records = self.tape.records
         told.events = len(records)
@@ -253,22 +259,19 @@ class World:
         )
 
     def fold(self, state: State, envelope: Envelope) -> State:
-        """The production fold; its answers are remembered, since equal questions come thrice."""
+        """The production fold, as syncers do it: a merge's digest is that of their own state.
+
+        Whoever asks about the very state that the invariants folded gets their answer.
+        """
         held = self._folds.get(envelope.digest)
         if held is not None and held[0] is state:
             return held[1]
         event = envelope.event
-        if isinstance(event, FragmentMerged) and event.state_digest != state_digest(state):
-            raise InvariantBroken(
-                "each merge records the state's own digest",
-                "a syncer folds another state than the writer's",
-                envelope.position,
-            )
-        after = fold(state, envelope)
-        self._folds[envelope.digest] = state, after
-        while len(self._folds) > FOLDS_KEPT:
-            del self._folds[next(iter(self._folds))]
-        return after
+        if isinstance(event, FragmentMerged):
+            same = event.state_digest == state_digest(state)
+            told = "a syncer folds another state than the writer's"
+            self.invariants.digest_of_the_state.hold(same, told, envelope.position)
+        return fold(state, envelope)
 
     def merged(self, order: MergeOrder, result: Merged | Abandoned) -> None:
         """A merge was carried out somewhere: the same order must have given the same bytes."""
@@ -287,14 +290,8 @@ class World:
         self._made[key] = digest
 
     def _observe(self, envelope: Envelope) -> None:
+        before = self.invariants.state
         self.invariants.tell(envelope)
-
-
-def play(seed: int, wanted: Sequence[str] | None = None, merges: int = 120) -> Told:
-    """The world of a seed, with all of its hardships or only those that are named."""
-    names = None if wanted is None else tuple(wanted)
-
-    def is_wanted(hardship: Hardship) -> bool:
-        return names is None or hardship.kind in names or hardship.name in names
-
-    return World(seed, merges, is_wanted).play()
+        self._folds[envelope.digest] = before, self.invariants.state
+        while len(self._folds) > FOLDS_KEPT:
+            del self._folds[next(iter(self._folds))]

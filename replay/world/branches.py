@@ -1,0 +1,82 @@
+"""Branches that are rare in a run, and must all be taken in a campaign of many seeds.
+
+A campaign that never came to one of them has not tried what it is there to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from replay.world.plan import KINDS
+
+SEEDS_ENOUGH = 100  # with fewer seeds a branch may be missed by chance
+
+RARE = (
+    "a job is owed no more",
+    "a leader stands down",
+    "a learner is orphaned",
+    "a learner leaves early",
+    "a learner refreshes all to close",
+    "a learner refreshes all to heal",
+    "a learner's transfer is tried again",
+    "a letter comes twice",
+    "a merge is abandoned",
+    "a merge is made twice",
+    "a process ends of LifeEnded",
+    "a syncer begins from a snapshot",
+    "a syncer's job is tried again",
+    "a takeover is lost to another",
+    "an append has no answer",
+    "an append is refused",
+    "an append without an answer was stored",
+    "the answer to a call is lost: append",
+    "the answer to a call is lost: put",
+    "the answer to a call is lost: say",
+    "the store answers with an error",
+)
+
+KILLED_AT = {
+    "learner": (
+        "adopted",
+        "checkpoint stored",
+        "checkpoint_stored composed",
+        "copied",
+        "delta stored",
+        "delta_offered acknowledged",
+        "delta_offered composed",
+        "delta_offered folded",
+        "fetched",
+        "join composed",
+        "joined",
+    ),
+    "syncer": (
+        "append answered",
+        "batch sent",
+        "batch settled",
+        "delta_offered composed",
+        "fragment_merged composed",
+        "global stored",
+        "inbox read",
+        "merge begins to read",
+        "outer stored",
+        "report stored",
+        "takeover composed",
+        "takeover stored",
+        "window_closed composed",
+    ),
+}
+
+
+def declared() -> tuple[str, ...]:
+    """Everything that a campaign must come to."""
+    kills = [
+        f"a {role} is killed: {point}" for role in sorted(KILLED_AT) for point in KILLED_AT[role]
+    ]
+    return (*RARE, *kills, *(f"hardship {kind}" for kind in sorted(KINDS)))
+
+
+def missed(taken: Mapping[str, int], seeds: int) -> tuple[str, ...]:
+    """Declared branches that so many seeds never took; none are asked of a few seeds."""
+    if seeds < SEEDS_ENOUGH:
+        return ()
+    return tuple(branch for branch in declared() if not taken.get(branch))

@@ -1,0 +1,171 @@
+"""Faults in rounds, windows and the end of a run. See `planted_bugs`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from decodiloco.merge import fragment as merge_fragment
+from decodiloco.syncer import (
+    drafting,
+    offers,
+    owed,
+    quorum,
+    rounds,
+)
+from decodiloco.syncer.quorum import Verdict
+from decodiloco.syncer.state import State
+from tests.simulation.planting import Bug, Change
+
+_right_lost = owed.DeclareLost
+
+
+def _under_quorum() -> list[Change]:
+    def verdict(state: State, round_: Any) -> Verdict:
+        found = quorum.verdict(state, round_)
+        answers = rounds.answers(state, round_)
+        if found.action == "wait" and answers:
+            return Verdict("close", "all answered", answers[0].position, ())
+        return found
+
+    return [(owed, "verdict", verdict)]
+
+
+def _no_grace() -> list[Change]:
+    def verdict(state: State, round_: Any) -> Verdict:
+        found = quorum.verdict(state, round_)
+        return replace(found, action="close") if found.action == "later" else found
+
+    return [(owed, "verdict", verdict)]
+
+
+def _late_offers_count() -> list[Change]:
+    return [(quorum, "answers", lambda state, round_: state.waiting(round_.fragment))]
+
+
+def _window_by_arrival() -> list[Change]:
+    right = drafting._window
+
+    def wrong(state: State, ask: Any, waited: Any) -> Any:
+        made = right(state, ask, waited)
+        return made.model_copy(update={"offers": tuple(sorted(made.offers))})
+
+    return [(drafting, "_window", wrong)]
+
+
+def _late_offer_lost() -> list[Change]:
+    right = drafting._window
+
+    def wrong(state: State, ask: Any, waited: Any) -> Any:
+        made = right(state, ask, waited)
+        kept = tuple(each for each in made.offers if state.offers[each].round == ask.round)
+        return made.model_copy(update={"offers": kept})
+
+    return [(drafting, "_window", wrong)]
+
+
+def _grace_never_ends() -> list[Change]:
+    def verdict(state: State, round_: Any) -> Verdict:
+        found = quorum.verdict(state, round_)
+        return replace(found, action="wait") if found.action == "later" else found
+
+    return [(owed, "verdict", verdict), (owed, "DeclareLost", _never_lost)]
+
+
+def _never_lost(name: str, incarnation: int, since: int, seconds: float) -> Any:
+    return _right_lost(name, incarnation, since, 1e9)
+
+
+def _abandoned_forgets() -> list[Change]:
+    right = rounds.abandoned
+
+    def wrong(state: State, event: Any) -> State:
+        fragment = state.rounds[event.round].fragment
+        state = right(state, event)
+        for offer in state.waiting(fragment):
+            state = offers.settled(state, offer.position, "left_out")
+        return state
+
+    return [(rounds, "abandoned", wrong)]
+
+
+def _superseded_stays() -> list[Change]:
+    return [(offers, "superseded", lambda state, fragment, positions: state)]
+
+
+def _closed_too_early() -> list[Change]:
+    right = owed._owed_by_closing
+
+    def wrong(state: State) -> Any:
+        yield from right(state)
+        yield owed.CloseRun(state.step, state.closing_at, 0.0)
+
+    def digest_of_then(versions: Any, digest: bytes) -> Any:
+        from decodiloco.syncer.compose import Draft
+
+        draft = right_close(versions, digest)
+
+        def decide(state: State) -> Any:
+            made = draft.decide(replace(state, fragments=state.fragments))
+            return made and made.model_copy(update={"tokens": made.tokens + 1})
+
+        return Draft(decide)
+
+    right_close = drafting.from_close
+    return [(owed, "_owed_by_closing", wrong), (drafting, "from_close", digest_of_then)]
+
+
+def _two_rounds_of_a_fragment() -> list[Change]:
+    return [(State, "round_of", lambda self, fragment: None)]
+
+
+def _left_out_untold() -> list[Change]:
+    right = drafting.from_merge
+
+    def wrong(ask: Any, result: Any, merge_seconds: float) -> Any:
+        if isinstance(result, merge_fragment.Merged):
+            result = replace(result, left_out=())
+        return right(ask, result, merge_seconds)
+
+    return [(drafting, "from_merge", wrong)]
+
+
+BUGS: dict[str, Bug] = {
+    "merge under quorum": Bug(
+        "A window closes as soon as anybody has answered.", "at least K", _under_quorum
+    ),
+    "no grace": Bug("A window closes at its quorum, without grace.", "at least K", _no_grace),
+    "late offers count": Bug(
+        "An offer made for an earlier round counts for the quorum.", "at least K",
+        _late_offers_count, 6,
+    ),
+    "window by arrival": Bug(
+        "A window's offers stand in the order of their arrival.", "window by position",
+        _window_by_arrival,
+    ),
+    "late offer lost": Bug(
+        "An offer that came too late for its round joins no later one.", "window by position",
+        _late_offer_lost, 6,
+    ),
+    "grace never ends": Bug(
+        "A window waits for everybody, and nobody is declared lost.", "goes on",
+        _grace_never_ends, 30,
+    ),
+    "left out untold": Bug(
+        "A merge does not tell which offers it left out.", "judged once", _left_out_untold, 30
+    ),
+    "abandoned forgets": Bug(
+        "Offers that passed an abandoned merge are left out of the next.", "state as told",
+        _abandoned_forgets, 30,
+    ),
+    "superseded stays": Bug(
+        "An older offer of the same learner keeps waiting.", "state as told", _superseded_stays, 12
+    ),
+    "closed otherwise": Bug(
+        "RunClosed tells other tokens than were trained.", "closed as it stood", _closed_too_early
+    ),
+    "two rounds of a fragment": Bug(
+        "A fragment's next round opens before the last one is merged.", "rounds in order",
+        _two_rounds_of_a_fragment, 12,
+    ),
+}  # fmt: skip
