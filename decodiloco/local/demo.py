@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -131,6 +132,14 @@ def accompany(
     return summary
 
 
+def _replay() -> str:
+    """How `replay` is called from here: by its name when it is on the path, else by its place."""
+    if shutil.which("replay") is not None:
+        return "replay"
+    beside = Path(sys.executable).with_name("replay")
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
+
+
 def tell(summary: dict[str, Any], as_json: bool) -> int:
     """Prints a summary; the exit code is 1 when the learners' models differ at the end."""
     if as_json:
@@ -138,7 +147,7 @@ def tell(summary: dict[str, Any], as_json: bool) -> int:
     else:
         print("\n" + "\n".join(in_words(summary)))
         print("\nThe run lies in " + summary["dir"] + ". Now look into it:")
-        print("\n".join(f"  {command}" for command in next_commands(summary)))
+        print("\n".join(f"  {command}" for command in next_commands(summary, _replay())))
     if summary["digests_equal"] is False:
         raise Disagreement(f"run {summary['run']}: the learners' models differ at the end")
     return 0

@@ -58,14 +58,14 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def next_commands(summary: Mapping[str, Any]) -> list[str]:
-    """The three commands that look into the run."""
+def next_commands(summary: Mapping[str, Any], replay: str = "replay") -> list[str]:
+    """The three commands that look into the run, `replay` being how it is called here."""
     folder = summary["dir"]
     middle = max(1, summary["merges"] // 2)
     commands = {
-        f"replay verify {folder}": "makes every merge again from the stored bytes",
-        f"replay show {folder}": "what happened, one line a fact",
-        f"replay state {folder} --step {middle} -o m.safetensors": "the model as it stood then",
+        f"{replay} verify {folder}": "makes every merge again from the stored bytes",
+        f"{replay} show {folder}": "what happened, one line a fact",
+        f"{replay} state {folder} --step {middle} -o m.safetensors": "the model as it stood then",
     }
     width = max(map(len, commands))
     return [f"{command:<{width}}   {does}" for command, does in commands.items()]
