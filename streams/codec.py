@@ -22,6 +22,7 @@ EVENT_BYTES_MAX = 16 * 1024
 ENVELOPE_BYTES_MAX = EVENT_BYTES_MAX + 1024
 DEPTH_MAX = 6
 
+_HOLDING = (dict, list, tuple)
 _WORD_KINDS = frozenset(word.kind for word in WORDS)
 
 
@@ -178,10 +179,12 @@ def _expect(holds: bool, field: str) -> None:
 
 
 def _sorted(value: Any) -> Any:
+    """Maps sorted by key at every depth. What holds nothing is passed by without a call."""
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
+        items = [(key, value[key]) for key in sorted(value)]
+        return {key: _sorted(one) if isinstance(one, _HOLDING) else one for key, one in items}
     if isinstance(value, (list, tuple)):
-        return [_sorted(item) for item in value]
+        return [_sorted(one) if isinstance(one, _HOLDING) else one for one in value]
     return value
 
 

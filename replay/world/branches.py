@@ -35,11 +35,13 @@ RARE = (
     "the store answers with an error",
 )
 
-KILLED_AT = {
+POINTS: dict[str, tuple[str, ...]] = {
     "learner": (
         "adopted",
         "checkpoint stored",
+        "checkpoint_stored acknowledged",
         "checkpoint_stored composed",
+        "checkpoint_stored folded",
         "copied",
         "delta stored",
         "delta_offered acknowledged",
@@ -48,30 +50,39 @@ KILLED_AT = {
         "fetched",
         "join composed",
         "joined",
+        "learner_joined acknowledged",
+        "learner_left acknowledged",
+        "learner_left composed",
     ),
     "syncer": (
         "append answered",
         "batch sent",
         "batch settled",
+        "checkpoint_stored composed",
         "delta_offered composed",
+        "delta_refused composed",
         "fragment_merged composed",
         "global stored",
         "inbox read",
+        "learner_joined composed",
         "merge begins to read",
         "outer stored",
         "report stored",
+        "round_opened composed",
+        "snapshot begins to read",
+        "snapshot stored",
+        "snapshot_stored composed",
         "takeover composed",
         "takeover stored",
         "window_closed composed",
     ),
 }
+"""Where a process may be killed: between store write, word, append and acknowledgement."""
 
 
 def declared() -> tuple[str, ...]:
     """Everything that a campaign must come to."""
-    kills = [
-        f"a {role} is killed: {point}" for role in sorted(KILLED_AT) for point in KILLED_AT[role]
-    ]
+    kills = [f"a {role} is killed: {point}" for role in sorted(POINTS) for point in POINTS[role]]
     return (*RARE, *kills, *(f"hardship {kind}" for kind in sorted(KINDS)))
 
 

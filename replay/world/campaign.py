@@ -23,7 +23,7 @@ from replay.world.branches import missed
 from replay.world.plan import Hardship
 from replay.world.world import Told, World
 
-MERGES = 160
+MERGES = 200
 SHRINK_TRIES_MAX = 80
 SHRUNK_MAX = 3  # failing seeds of a campaign that are shrunk: the first ones
 NONE = "none"

@@ -13,6 +13,7 @@ from decodiloco.fragments.layout import Layout, Tensor
 from decodiloco.opening import Opening, encode_opening
 from decodiloco.store.keys import global_key, opening_key
 from decodiloco.store.tensors import encode_tensors
+from decodiloco.syncer.grace import quantile
 from replay.world.places import WorldStore
 from streams.events import RunOpened
 from streams.manifest import Manifest
@@ -35,7 +36,8 @@ class LearnerCase:
 class Case:
     """One world before anything goes wrong.
 
-    `hard_seconds` is how long things may go wrong; from then on all is well.
+    `hard_seconds` is how long things may go wrong; from then on all is well. `merge_every_seconds`
+    is about how long one merge follows another when it is.
     """
 
     seed: int
@@ -45,12 +47,18 @@ class Case:
     syncers: tuple[str, ...]
     merge_seconds: float
     hard_seconds: float
+    merge_every_seconds: float
+
+    @property
+    def pass_seconds(self) -> float:
+        """About how long it takes until every fragment has had another version."""
+        return self.opening.run.fragments * self.merge_every_seconds
 
 
 def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
     """The case of a seed, its opening stored; about so many merges while things go wrong."""
     random = Random(f"case {seed}")
-    run = _draw_run(random)
+    run = _draw_run(random, merges)
     layout = _layout(run.fragments)
     first = tuple(_put_fragment(store, layout, fragment, seed) for fragment in range(run.fragments))
     opening = Opening(run, layout, first)
@@ -72,11 +80,20 @@ def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
         learners=learners,
         syncers=tuple(f"syncer-{number + 1}" for number in range(random.choice((1, 2, 2, 3)))),
         merge_seconds=random.uniform(0.02, 0.3),
-        hard_seconds=30.0 + merges * run.inner_steps / run.fragments,
+        hard_seconds=30.0 + merges * _seconds_a_merge(run, learners),
+        merge_every_seconds=_seconds_a_merge(run, learners),
     )
 
 
-def _draw_run(random: Random) -> Run:
+def _seconds_a_merge(run: Run, learners: tuple[LearnerCase, ...]) -> float:
+    """About how long one merge follows another: the pace, or what one round takes, overlapped."""
+    steps = [learner.step_seconds for learner in learners]
+    step_seconds = quantile(steps, run.window.pace_quantile)
+    round_seconds = step_seconds + 2 * learners[0].transfer_seconds
+    return max(step_seconds * run.inner_steps / run.fragments, round_seconds / run.fragments)
+
+
+def _draw_run(random: Random, merges: int) -> Run:
     fragments = random.choice((1, 2, 3, 4, 6))
     learners_min = random.choice((1, 2, 4))
     settings: dict[str, Any] = {
@@ -86,7 +103,7 @@ def _draw_run(random: Random) -> Run:
         "inner_steps": max(1, round(fragments * random.choice((0.5, 0.5, 1.0, 1.5)))),
         "quorum": random.choice((1, 1, 2, 3)),
         "learners_min": learners_min,
-        "snapshot_merges": random.choice((None, 1, 7)),
+        "snapshot_merges": random.choice((None, 5, 20)),
         "window": {
             "overlap": random.choice(("auto", "auto", 1, 2)),
             "gamma": random.choice((0.8, 0.8, 0.0, 1.0)),
@@ -105,19 +122,26 @@ def _draw_run(random: Random) -> Run:
             "takeover_seconds": 3.0,
             "heartbeat_seconds": 1.0,
             "lost_seconds": 8.0,
-            "orphan_seconds_max": 60.0,
+            "orphan_seconds_max": random.choice((12.0, 60.0)),
             "fetch_seconds_max": 2.0,
         },
-        "training": {"checkpoint_steps": random.choice((5, 20, 100))},
-        "end": {"steps": random.choice((None, None, None, random.randint(40, 150)))},
+        "training": {"checkpoint_steps": random.choice((8, 30, 100))},
+        "end": random.choice(
+            (
+                {},
+                {},
+                {"steps": random.randint(merges // 2, merges)},
+                {"tokens": random.randint(500, 50 * merges)},
+            )
+        ),
     }
     return Run.model_validate(settings)
 
 
 def _draw_learners(random: Random, run: Run) -> tuple[LearnerCase, ...]:
-    count = random.randint(max(4, run.learners_min, run.quorum), 12)
+    count = random.choice((4, 4, 5, 5, 6, 7, 8, 10, 12))
     transfer_seconds = random.choice((0.1, 0.3, 1.0))
-    slow = random.choice((0, 0, 1, 2))
+    slow = random.choice((0, 1, count // 2, count // 2, count - 1))
     return tuple(
         LearnerCase(
             id=f"l{number}" if number < 10 else f"m{number - 10}",

@@ -6,11 +6,13 @@ A hardship is a pair of acts: one when it strikes, one when it ends. `heal` ends
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from decodiloco.store.tensors import Encoded
 from replay.world import poison
+from replay.world.branches import POINTS
 from replay.world.model import Arrays
 from replay.world.network import SERVICES, WAYS, Service
 from replay.world.places import WorldInbox
@@ -29,6 +31,16 @@ Undo = Callable[[], None]
 SHARE = 0.3  # of calls, letters or blobs that a hardship strikes while it lasts
 
 
+@dataclass
+class Armed:
+    """A death that waits at a point (any, when empty), until so many more have passed there."""
+
+    role: str
+    point: str
+    left: int
+    seconds: float
+
+
 class Hardships:
     """All hardships of one world, and what they have changed just now."""
 
@@ -37,7 +49,7 @@ class Hardships:
         self.clock_seconds: dict[str, float] = {}
         self._world = world
         self._undo: dict[str, Undo] = {}
-        self._armed: list[tuple[str, int, float]] = []
+        self._armed: list[Armed] = []
         self._poisoned: dict[str, str] = {}
         self._doubling = 0
         self._is_over = False
@@ -63,16 +75,16 @@ class Hardships:
 
     def passes(self, process: Process, point: str) -> None:
         """A process passes a point; it is killed there if a hardship waits for one like it."""
-        for index, (role, left, seconds) in enumerate(self._armed):
-            if role != _role(process):
+        for armed in self._armed:
+            if armed.role != _role(process) or armed.point not in ("", point):
                 continue
-            if left > 0:
-                self._armed[index] = (role, left - 1, seconds)
+            if armed.left > 0:
+                armed.left -= 1
                 continue
-            del self._armed[index]
-            self._world.hit(f"a {role} is killed: {point}")
+            self._armed.remove(armed)
+            self._world.hit(f"a {armed.role} is killed: {point}")
             process.kill()
-            self._world.restart(process, seconds)
+            self._world.restart(process, armed.seconds)
             raise Killed(point)
 
     def put(self, inbox: WorldInbox, speaker: str, kind: str, payload: bytes) -> int:
@@ -101,6 +113,7 @@ class Hardships:
         if self._is_over:
             return
         self._world.hit(f"hardship {hardship.kind}")
+        self._world.voices.announce(hardship.kind, hardship.name)
         undo = self._acts()[hardship.kind](hardship, Random(hardship.draw))
         if undo is None:
             return
@@ -114,8 +127,8 @@ class Hardships:
 
     def _acts(self) -> Mapping[str, Callable[[Hardship, Random], Undo | None]]:
         return {
-            "kill-learner": self._kill_learner,
-            "kill-syncer": self._kill_syncer,
+            "kill-learner": lambda hardship, random: self._arm("learner", hardship, random),
+            "kill-syncer": lambda hardship, random: self._arm("syncer", hardship, random),
             "kill-all": self._kill_all,
             "pause-learner": lambda _, random: self._pause(self._learner(random)),
             "pause-syncer": lambda _, random: self._pause(self._syncer(random)),
@@ -146,12 +159,14 @@ class Hardships:
             "site-loss": self._site_loss,
         }
 
-    def _kill_learner(self, hardship: Hardship, random: Random) -> Undo | None:
-        self._armed.append(("learner", random.randrange(60), hardship.seconds))
-        return None
+    def _arm(self, role: str, hardship: Hardship, random: Random) -> Undo | None:
+        """Whoever of this role passes a point next, or after a while, is killed there.
 
-    def _kill_syncer(self, hardship: Hardship, random: Random) -> Undo | None:
-        self._armed.append(("syncer", random.randrange(40), hardship.seconds))
+        Half of them wait for one certain point: some are passed a thousand times more often.
+        """
+        point = random.choice(("", "", *POINTS[role])) if random.random() < 0.5 else ""
+        left = 0 if point else random.randrange(40)
+        self._armed.append(Armed(role, point, left, hardship.seconds))
         return None
 
     def _kill_all(self, hardship: Hardship, random: Random) -> Undo | None:

@@ -39,7 +39,7 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "kill-learner": Kind("a learner is killed at a point between two of its acts", 8, 0.5, 15.0),
+    "kill-learner": Kind("a learner is killed at a point between two of its acts", 8, 1.0, 15.0),
     "kill-syncer": Kind("a syncer is killed at a point between two of its acts", 8, 0.5, 10.0),
     "kill-all": Kind("every process is killed at once, as by a power cut", 1, 1.0, 5.0),
     "pause-learner": Kind("a learner is stopped, and goes on later", 4, 1.0, 25.0),

@@ -29,14 +29,16 @@ from replay.world.network import Network, WorldPulse
 from replay.world.places import QuietStore, WorldInbox, WorldStore, WorldTape
 from replay.world.process import Process
 from replay.world.syncer import SyncerProcess
-from streams.codec import encode_event, seal
+from replay.world.voices import Voices
+from streams.codec import seal
 from streams.envelope import Envelope, genesis
 from streams.errors import ChainBroken, Failure
-from streams.events import FragmentMerged, RunClosing
+from streams.events import FragmentMerged
 
 RESTART_SECONDS = 2.0
-PROGRESS_SECONDS = 150.0
-CLOSING_SECONDS = 200.0
+RECOVERY_SECONDS = 40.0  # a takeover that backs off, a restart, a word that is said again
+CLOSING_SECONDS = 70.0  # and an orphan that comes back, to find the run closed
+PASSES = 4  # healed, two passes over all fragments may take so many times a quiet pass
 DAY_SECONDS = 1_700_000_000.0
 FOLDS_KEPT = 512
 
@@ -85,6 +87,7 @@ class World:
         self.inboxes = {
             region: WorldInbox(region, f"life-{region}") for region in self.case.opening.run.regions
         }
+        self.voices = Voices(self)
         self.learners: dict[str, list[LearnerProcess]] = {}
         self.syncers: dict[str, SyncerProcess] = {}
         self.finished: set[str] = set()
@@ -131,6 +134,7 @@ class World:
                 lambda learner=learner: self.start_learner(learner),  # type: ignore[misc]
             )
         self.hardships.begin()
+        self.voices.begin()
         self.heap.run(self._is_at_rest, self.case.hard_seconds)
         self.hardships.heal()
         self._must_go_on()
@@ -146,32 +150,28 @@ class World:
                 return True
             return all(new >= old + 2 for old, new in zip(before, self._versions(), strict=True))
 
-        went = self.heap.run(went_on, PROGRESS_SECONDS)
+        bound_seconds = RECOVERY_SECONDS + PASSES * self.case.pass_seconds
+        went = self.heap.run(went_on, bound_seconds)
         self.invariants.liveness.hold(
             went,
-            f"healed for {PROGRESS_SECONDS:.0f} s, versions went from {before} to "
-            f"{self._versions()}",
+            f"healed for {bound_seconds:.0f} s, versions went from {before} to {self._versions()}",
             len(self.tape.records),
         )
 
     def _must_close(self) -> None:
         """Asked to close: the run is closed, and everybody has gone, within a bound."""
-        self._ask_to_close()
-        closed = self.heap.run(self._is_at_rest, CLOSING_SECONDS)
+        self.voices.ask_to_close()
+        bound_seconds = CLOSING_SECONDS + PASSES * self.case.pass_seconds
+        closed = self.heap.run(self._is_at_rest, bound_seconds)
         everybody = [*self.case.syncers, *(learner.id for learner in self.case.learners)]
         there = [name for name in everybody if name not in self.finished]
         state = self._leading()
         self.invariants.liveness.hold(
             closed,
-            f"{CLOSING_SECONDS:.0f} s after it was asked, the run is "
+            f"{bound_seconds:.0f} s after it was asked, the run is "
             f"{'closed' if state.closed else 'not closed'}, still there: {' '.join(there)}",
             len(self.tape.records),
         )
-
-    def _ask_to_close(self) -> None:
-        word = RunClosing(speaker="operator", life=1, said=1, reason="asked")
-        region = self.case.opening.run.regions[0]
-        self.inboxes[region].put("operator", word.kind, encode_event(word))
 
     def _is_at_rest(self) -> bool:
         """The run is closed and nobody is there any more."""

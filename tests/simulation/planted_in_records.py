@@ -220,7 +220,7 @@ BUGS: dict[str, Bug] = {
     ),
     "not finite passes": Bug(
         "Deltas are not looked at before they are added up.", "no machine stumbles",
-        _not_finite_passes, 30,
+        _not_finite_passes, 6, 27,
     ),
     "no clip": Bug(
         "No delta's norm is clipped.", "merged from these bytes", _no_clip, 30
@@ -241,7 +241,7 @@ BUGS: dict[str, Bug] = {
         _snapshot_forgets,
     ),
     "fates twice": Bug(
-        "Superseded tokens count as merged, too.", "fates add up", _fates_twice, 12, False
+        "Superseded tokens count as merged, too.", "fates add up", _fates_twice, 12, 1, False
     ),
     "record changed": Bug(
         "The tape's server keeps another record than the one it was given.", "one chain",

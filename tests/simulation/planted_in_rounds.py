@@ -145,7 +145,7 @@ BUGS: dict[str, Bug] = {
     ),
     "late offer lost": Bug(
         "An offer that came too late for its round joins no later one.", "window by position",
-        _late_offer_lost, 6,
+        _late_offer_lost, 12,
     ),
     "grace never ends": Bug(
         "A window waits for everybody, and nobody is declared lost.", "goes on",

@@ -207,7 +207,7 @@ BUGS: dict[str, Bug] = {
     ),
     "cursor stays": Bug(
         "The state forgets which letters and words it has read.", "letters once", _cursor_stays,
-        12, False,
+        12, 1, False,
     ),
     "strange letter stops": Bug(
         "An empty letter stops the syncer that reads it.", "no machine stumbles",

@@ -18,6 +18,7 @@ class Bug:
     invariant: str
     changes: Callable[[], list[Change]]
     seeds_max: int = 3
+    first_seed: int = 1
     plain_fold: bool = True  # whether the second fold looks on; it sees most things first
 
 
