@@ -14,7 +14,7 @@ ROOMS := unit contract property golden simulation chaos tidy
 # One thread a process: results must not depend on it, and the tests share two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo check test chaos bench docs clean
+.PHONY: setup demo check test chaos bench docs study clean
 
 setup: $(INSTALLED)
 
@@ -55,6 +55,11 @@ bench: setup
 
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# What docs/explanation/study/results.jsonl has is not run again; STUDY="--part rules --seeds 1"
+# is a part of it. To run all of it afresh, name another file: STUDY="--results mine.jsonl".
+study: setup
+	$(BIN)/python -m replay.study $(STUDY)
 
 # Runs are yours: `clean` leaves runs/ alone.
 clean:

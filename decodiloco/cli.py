@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -224,6 +224,61 @@ def doctor(config: ConfigFile, settings: Settings = None, as_json: AsJson = Fals
     from decodiloco.doctor import examine, tell
 
     raise typer.Exit(tell(examine(loaded), as_json))
+
+
+def _wanted_option(role: str) -> Any:
+    return typer.Option(f"--{role}", metavar="ID", help=f"Make a key for this {role}; repeatable.")
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco keys run.toml --out keys --learner a --learner b@east",
+        "decodiloco keys run.toml --out keys --apply",
+        "decodiloco keys run.toml --out keys --s3-policies",
+    )
+)
+def keys(
+    config: Annotated[Path, typer.Argument(metavar="RUN.toml", help="The run's TOML file.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder of keys.")],
+    learners: Annotated[list[str] | None, _wanted_option("learner")] = None,
+    syncers: Annotated[list[str] | None, _wanted_option("syncer")] = None,
+    evaluators: Annotated[list[str] | None, _wanted_option("evaluator")] = None,
+    viewers: Annotated[list[str] | None, _wanted_option("viewer")] = None,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Make the learners' readers on the server of an open run."),
+    ] = False,
+    s3_policies: Annotated[
+        bool, typer.Option("--s3-policies", help="Print an S3 policy for each, as JSON.")
+    ] = False,
+    settings: Settings = None,
+) -> None:
+    """Make keys for a run, and the accounts file by which its NATS servers know them.
+
+    The first time also the operator, two syncers s1 and s2, an evaluator and a viewer get one.
+    A learner speaks to one region: here.region, or that after its @.
+    """
+    import asyncio
+    import json
+
+    from decodiloco import keys as room
+    from decodiloco.config import load_config
+
+    loaded = load_config(config, settings or ())
+    wanted = [room.Wanted("learner", text) for text in learners or ()]
+    wanted += [room.Wanted("syncer", text) for text in syncers or ()]
+    wanted += [room.Wanted("evaluator", text) for text in evaluators or ()]
+    wanted += [room.Wanted("viewer", text) for text in viewers or ()]
+    if s3_policies:
+        typer.echo(json.dumps(room.store_policies(loaded, out), indent=1))
+        return
+    if wanted or not apply:
+        for path in room.make_keys(loaded, out, wanted):
+            typer.echo(f"{path}  (secret: give it to nobody else)")
+        typer.echo(f"{out / room.ACCOUNTS}  (for the NATS servers: include it, then reload them)")
+    if apply:
+        ids = asyncio.run(room.apply_keys(loaded, out))
+        typer.echo(f"run {loaded.run.name} has readers for {', '.join(ids) or 'no learner'}")
 
 
 def main() -> None:

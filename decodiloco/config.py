@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from decodiloco.config_faults import fault_lines
 from decodiloco.errors import ConfigInvalid
+from streams.address import with_files
 from streams.codec import pack
 from streams.events import Name
 
@@ -91,6 +92,20 @@ class Adoption(Table):
     alpha: Share = Field(
         0.0, description="Share of the learner's own parameters that is kept; 0 overwrites."
     )
+    carry: bool = Field(
+        False,
+        description="Keep the work that was done since the copy that was merged: for slow "
+        "networks, where much work would be overwritten. Wants alpha = 0.",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Adoption:
+        if self.carry and self.alpha:
+            raise ValueError(
+                f"carry = true keeps all work of a learner, alpha = {self.alpha} a share of it: "
+                "set one of them"
+            )
+        return self
 
 
 class Codecs(Table):
@@ -216,7 +231,7 @@ class Run(Table):
 
     @property
     def digest(self) -> bytes:
-        """blake3 of the canonical msgpack of every setting, defaults included."""
+        """blake3 of the canonical msgpack of every setting that this build knows."""
         return blake3(pack(self.model_dump(mode="json"))).digest()
 
     @property
@@ -240,7 +255,18 @@ class Here(Table):
 
     nats: str = Field(
         "nats://127.0.0.1:4222",
+        repr=False,  # somebody may have put a password into it
         description="Address of the NATS server; of a cluster, several with commas between.",
+    )
+    nats_key: str | None = Field(
+        None,
+        description="File of this machine's key, written by `decodiloco keys`; none for a server "
+        "that asks for none.",
+    )
+    nats_ca: str | None = Field(
+        None,
+        description="File of the certificate authority that signed the NATS server's "
+        "certificate: with it the connection is TLS.",
     )
     store: str = Field(
         description="Object store: file:///folder, s3://bucket/prefix or memory://name."
@@ -253,6 +279,11 @@ class Here(Table):
     id: Name | None = Field(None, description="Id of this learner or syncer (--id).")
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch in one process.")
     device: str = Field("cpu", description="Device that the built-in trainer trains on.")
+
+    @property
+    def nats_door(self) -> str:
+        """The server's address with our key and CA file in its query, as `connect` takes it."""
+        return with_files(self.nats, self.nats_key, self.nats_ca)
 
 
 class Config(Table):

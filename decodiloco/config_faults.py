@@ -28,6 +28,28 @@ def fault_lines(error: ValidationError, origin: str, root: type[BaseModel]) -> l
     return [f"{origin}: {place}: {', or: '.join(reasons)}" for place, reasons in told.items()]
 
 
+def first_difference(ours: BaseModel, theirs: BaseModel) -> str | None:
+    """The first setting in which our `[run]` is not that of the run, and what to do; or None."""
+    here, there = _flat(ours.model_dump(mode="json")), _flat(theirs.model_dump(mode="json"))
+    for key in sorted(here):
+        if here[key] != there[key]:
+            return (
+                f"run.{key} is {here[key]!r} here and {there[key]!r} in the run; "
+                "set it back, or open a run of another name"
+            )
+    return None
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
 def _told(fault: Any, root: type[BaseModel]) -> str:
     kind, given = fault["type"], _shown(fault["input"])
     if kind == "extra_forbidden":

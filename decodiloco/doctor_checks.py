@@ -57,7 +57,7 @@ def installation() -> list[str]:
 
 async def measure_server(config: Config) -> Measured:
     """JetStream, this run's streams and rights, and the round trip of an append."""
-    connection = await connect(config.here.nats, "doctor")
+    connection = await connect(config.here.nats_door, "doctor")
     try:
         await connection.wire.api("INFO")
         told = [f"JetStream answers at {connection.address}", await _check_run(connection, config)]

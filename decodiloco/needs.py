@@ -12,21 +12,27 @@ from typing import Any
 from decodiloco.config import Run
 from decodiloco.fragments.schedule import pace_steps
 
+LOST_SHARE_FINE = 0.05  # below, a remedy is not worth telling
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The overlap that leaves one step of slack, what the run has, and the share lost."""
+    """The overlap that leaves one step of slack, what the run has, and the share lost.
+
+    `carries`: the run keeps what is not merged, so that nothing is lost to overwrite.
+    """
 
     overlap_needed: int
     overlap_max: int
     overlap_set: int | None
     lost_share: float
+    carries: bool = False
 
     def lines(self) -> list[str]:
         """For people, with what to do when it does not fit."""
         lines = [
             f"overlap needed: {self.overlap_needed} rounds (at most {self.overlap_max} fit)",
-            f"work lost to overwrite: about {100 * self.lost_share:.0f} %",
+            self._lost(),
         ]
         if self.overlap_needed > self.overlap_max:
             lines.append(
@@ -39,6 +45,14 @@ class Needs:
                 f"{self.overlap_needed}"
             )
         return lines
+
+    def _lost(self) -> str:
+        if self.carries:
+            return "work lost to overwrite: none, as adoption.carry is set"
+        line = f"work lost to overwrite: about {100 * self.lost_share:.0f} %"
+        if self.lost_share < LOST_SHARE_FINE:
+            return line
+        return f"{line}; adoption.carry = true keeps it, a larger inner_steps (H) makes it less"
 
     def plain(self) -> dict[str, Any]:
         """For a machine."""
@@ -63,5 +77,6 @@ def needs_of(run: Run, upload_seconds: float, download_seconds: float) -> Needs:
         overlap_needed=max(1, overlap),
         overlap_max=max(1, run.fragments - 1),
         overlap_set=None if chosen == "auto" else chosen,
-        lost_share=min(1.0, lost),
+        lost_share=0.0 if run.adoption.carry else min(1.0, lost),
+        carries=run.adoption.carry,
     )

@@ -12,10 +12,9 @@ from pathlib import Path
 from torch import nn
 
 from decodiloco.config import Config
-from decodiloco.errors import ConfigDiffers
 from decodiloco.fragments.of_model import Trained, trained
 from decodiloco.learner.copies import copied
-from decodiloco.learner.joining import as_config
+from decodiloco.learner.joining import as_config, read_opening
 from decodiloco.opening import Opening, encode_opening
 from decodiloco.places import Places
 from decodiloco.store.blobs import BlobStore
@@ -54,7 +53,7 @@ async def _open(config: Config, ours: Trained, places: Places | None) -> None:
     from streams.provision import provision
 
     store = await asyncio.to_thread(open_store, config.here.store, config.here.store_endpoint)
-    connection = await connect(config.here.nats, "opener")
+    connection = await connect(config.here.nats_door, "opener")
     try:
         run = config.run
         await provision(connection, run.name, run.regions, run.tape_replicas)
@@ -65,24 +64,21 @@ async def _open(config: Config, ours: Trained, places: Places | None) -> None:
 
 
 async def _append(config: Config, ours: Trained, tape: Tape, store: BlobStore) -> None:
-    await _check_empty(config, tape)
+    await _check_empty(config, tape, store)
     event = await asyncio.to_thread(_stored, config, ours, store)
     first = seal(1, genesis(event.run), 0, config.here.id or "opener", None, time.time(), event)
     if isinstance(await append_surely(tape, [first]), Refused):
-        await _check_empty(config, tape)
+        await _check_empty(config, tape, store)
 
 
-async def _check_empty(config: Config, tape: Tape) -> None:
+async def _check_empty(config: Config, tape: Tape, store: BlobStore) -> None:
     """Raises what a second opening is told."""
     records = await tape.read(0, 1)
     if not records:
         return
     opened = records[0].event
     if isinstance(opened, RunOpened) and opened.config_digest != config.run.digest:
-        raise ConfigDiffers(
-            f"run {config.run.name} is open already, under another config; "
-            "choose another run.name, or join it with the config that it was opened with"
-        )
+        await asyncio.to_thread(read_opening, store, config.run, opened)  # what differs is told
     raise StreamExists(f"run {config.run.name} is open already; learners may join it")
 
 

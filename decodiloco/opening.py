@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from blake3 import blake3
 from pydantic import ValidationError
 
 from decodiloco.config import Run
+from decodiloco.config_faults import fault_lines
 from decodiloco.errors import BlobCorrupt
 from decodiloco.fragments.layout import Layout
 from streams.codec import pack, unpack
@@ -22,12 +24,23 @@ SCHEMA = 1
 class Opening:
     """What every machine, live or in replay, must know before the first fact after RunOpened.
 
-    `fragments` holds one manifest a fragment: the parameters of version 0.
+    `fragments` holds one manifest a fragment: the parameters of version 0. `stored` are the
+    settings as the opening's blob holds them, in canonical msgpack; empty while there is no blob.
     """
 
     run: Run
     layout: Layout
     fragments: tuple[Manifest, ...]
+    stored: bytes = field(default=b"", compare=False, repr=False)
+
+    @property
+    def config_digest(self) -> bytes:
+        """What `RunOpened` carries: the digest of the settings as they were stored.
+
+        A build that knows more settings reads an older opening with their defaults, and finds
+        the same digest all the same.
+        """
+        return blake3(self.stored).digest() if self.stored else self.run.digest
 
 
 def encode_opening(opening: Opening) -> tuple[bytes, Manifest]:
@@ -35,7 +48,7 @@ def encode_opening(opening: Opening) -> tuple[bytes, Manifest]:
     payload = pack(
         [
             SCHEMA,
-            opening.run.model_dump(mode="json"),
+            _settings(opening),
             opening.layout.as_plain(),
             [manifest.model_dump() for manifest in opening.fragments],
         ]
@@ -54,9 +67,27 @@ def decode_opening(payload: bytes, manifest: Manifest) -> Opening:
         if schema != SCHEMA:
             raise BlobCorrupt(f"opening of schema {schema}; this build reads {SCHEMA}")
         return Opening(
-            Run.model_validate(run),
+            _run(run),
             Layout.model_validate(layout),
             tuple(Manifest.model_validate(fragment) for fragment in fragments),
+            pack(run),
         )
     except (Unreadable, ValidationError, ValueError, TypeError) as error:
         raise BlobCorrupt(f"the opening cannot be read: {error}") from None
+
+
+def _settings(opening: Opening) -> Any:
+    if opening.stored:
+        return unpack(opening.stored, OPENING_BYTES_MAX)
+    return opening.run.model_dump(mode="json")
+
+
+def _run(stored: Any) -> Run:
+    """The settings with today's defaults for what is not stored; an unknown one is refused."""
+    try:
+        return Run.model_validate(stored)
+    except ValidationError as error:
+        told = "; ".join(fault_lines(error, "run", Run))
+        raise BlobCorrupt(
+            f"the opening cannot be read: {told} (was it opened by a newer decodiloco?)"
+        ) from None

@@ -40,10 +40,10 @@ class Places:
 
 
 def check_places(config: Config) -> None:
-    """Raises AskedWrongly for addresses at which several processes cannot meet."""
-    from streams.link import address_of  # the NATS client loads only where it is used
+    """Raises AskedWrongly for addresses at which several processes cannot meet, or a bad key."""
+    from streams.door import Door  # keys are read only where they are used
 
-    address_of(config.here.nats)
+    Door.at(config.here.nats_door)
     if config.here.store.startswith("memory://"):
         raise ConfigInvalid(
             f"here.store {config.here.store}: each process would have a memory of its own; "
@@ -60,7 +60,7 @@ async def open_places(config: Config, name: str) -> Places:
     from streams.jetstream import connect  # the NATS client loads only where it is used
 
     store = await asyncio.to_thread(open_store, config.here.store, config.here.store_endpoint)
-    connection = await connect(config.here.nats, name)
+    connection = await connect(config.here.nats_door, name)
     run = config.run.name
     return Places(
         tape=connection.tape(run),

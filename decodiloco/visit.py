@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from decodiloco.config import load_config
 from decodiloco.errors import BlobMissing, StoreDenied, StoreUnreachable
 from decodiloco.opening import Opening, decode_opening
-from decodiloco.store.blobs import BlobStore
+from decodiloco.store.blobs import BlobStore, hide_credentials
 from decodiloco.store.keys import opening_key
 from decodiloco.store.open_store import open_store
 from decodiloco.store.small import read_small
@@ -31,10 +31,12 @@ from streams.tape import Tape
 class Address:
     """Where a run's server is, and its name; a run.toml also tells its store.
 
+    `nats` may name key and CA files in its query: `nats://host:port/run?key=FILE&ca=FILE`.
+
     `recorded` is the run folder, if it holds a tape file that can be read without the server.
     """
 
-    nats: str
+    nats: str = field(repr=False)
     run: str
     store: str | None = None
     store_endpoint: str | None = None
@@ -62,8 +64,8 @@ def address_of(place: str, store_endpoint: str | None = None) -> Address:
             parts = urlsplit("")
         run = parts.path.strip("/")
         if not parts.hostname or not run:
-            raise AskedWrongly(f"{place}: write it as nats://host:port/run")
-        server = f"{parts.scheme}://{parts.netloc}"
+            raise AskedWrongly(f"{hide_credentials(place)}: write it as nats://host:port/run")
+        server = f"{parts.scheme}://{parts.netloc}" + (f"?{parts.query}" if parts.query else "")
         return Address(server, checked(run, "run"), store_endpoint=store_endpoint)
     path = Path(place)
     toml = path / "run.toml" if path.is_dir() else path
@@ -75,7 +77,7 @@ def address_of(place: str, store_endpoint: str | None = None) -> Address:
     here = config.here
     endpoint = store_endpoint or here.store_endpoint
     recorded = toml.parent if (toml.parent / "run.tape").exists() else None
-    return Address(here.nats, config.run.name, here.store, endpoint, here.region, recorded)
+    return Address(here.nats_door, config.run.name, here.store, endpoint, here.region, recorded)
 
 
 @asynccontextmanager
@@ -96,7 +98,8 @@ async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
         first = await tape.read(0, 1)
         if not first or not isinstance(first[0].event, RunOpened):
             raise StreamMissing(
-                f"run {address.run} at {address.nats} is not opened; `decodiloco open` does that"
+                f"run {address.run} at {connection.address} is not opened; "
+                "`decodiloco open` does that"
             )
         opened = first[0].event
         place = address.store or opened.store

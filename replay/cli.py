@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.diff.command import diff
 from replay.goodput.command import goodput
+from replay.retrain.command import retrain
 from replay.world.command import simulate
 from streams.errors import Corrupt, Failure
 
@@ -206,19 +208,19 @@ def verify(
         print(line)
     told = dict(told_as_json(proof))
     if invariants and proof.ok:
-        told["ok"], told["invariants"] = _check_invariants(found)
+        told["ok"], told["invariants"] = _check_invariants(found, not proof.synthetic)
     if as_json:
         _print_json(told)
     if not told["ok"]:
         raise typer.Exit(1)
 
 
-def _check_invariants(found: Place) -> tuple[bool, dict[str, int]]:
+def _check_invariants(found: Place, with_bytes: bool) -> tuple[bool, dict[str, int]]:
     """Checks and prints every invariant; whether all held, and how often each was checked."""
     from replay.invariants.of_place import check_place
 
     with _progress("invariants") as tell:
-        invariants, broken = check_place(found, tell)
+        invariants, broken = check_place(found, tell, with_bytes)
     for one in invariants.every:
         if one.checked:
             print(f"{one.checked:>12,}  {one.name}: {one.says()}")
@@ -229,8 +231,26 @@ def _check_invariants(found: Place) -> tuple[bool, dict[str, int]]:
 
 app.command(
     epilog=_examples(
+        "replay diff runs/demo runs/demo/run.tape",
+        "replay diff monday.tape tuesday.tape --merges 8",
+        "replay diff runs/demo backup/run.tape --store-b file:///backup/store --bytes",
+    )
+)(diff)
+
+
+app.command(
+    epilog=_examples(
+        "replay retrain runs/demo",
+        "replay retrain demo.tape --learner b --until 400 --data 'texts/**/*.txt' --json",
+    )
+)(retrain)
+
+
+app.command(
+    epilog=_examples(
         "replay goodput --table --json",
         "replay goodput --chips 2400000 --learners 16 --days 28 --seeds 1",
+        "replay goodput --chips 2400000 --tape runs/many --run run.toml",
     )
 )(goodput)
 

@@ -76,7 +76,7 @@ def _folded(state: State, envelope: Envelope) -> State:
 def _check_opening(event: RunOpened, opening: Opening, position: int) -> None:
     for name, said, found in (
         ("run", event.run, opening.run.name),
-        ("config", event.config_digest.hex()[:16], opening.run.digest.hex()[:16]),
+        ("config", event.config_digest.hex()[:16], opening.config_digest.hex()[:16]),
         ("layout", event.layout_digest.hex()[:16], opening.layout.digest.hex()[:16]),
     ):
         if said != found:

@@ -131,7 +131,7 @@ def heading(learners: Iterable[str], clocks: bool, widths: Widths) -> str:
 
 def plain(line: Line, learners: Iterable[str], widths: Widths) -> str:
     """A line in columns, without colour."""
-    moment = _time_of_day(line.time_seconds)
+    moment = time_of_day(line.time_seconds)
     texts = [f"{line.position:>8} {moment} {line.step:>5}", widths.fit(line.run, widths.run)]
     texts += [widths.fit(line.cells.get(name, ""), widths.cell) for name in learners]
     if line.clock is not None:
@@ -145,7 +145,7 @@ def is_alarming(line: Line) -> bool:
     return any(word.startswith(ALARMING) for word in words)
 
 
-def _time_of_day(time_seconds: float) -> str:
+def time_of_day(time_seconds: float) -> str:
     """Hours, minutes and seconds, in UTC."""
     minutes, seconds = divmod(int(time_seconds) % 86_400, 60)
     return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"

@@ -76,7 +76,7 @@ def is_tape_file(path: Path) -> bool:
 
 def read_header(path: Path) -> Header:
     """The header alone: which run a file holds, before anything else of it is trusted."""
-    with _opened(path) as file:
+    with open_file(path) as file:
         return Scan(file, path).header
 
 
@@ -87,7 +87,7 @@ def read_tape_file(path: Path) -> Iterator[Envelope]:
     record that was removed (the last too), added or moved, and for a file without its seal.
     What an iterator has yielded is chained and canonical; the seal is checked at the end.
     """
-    with _opened(path) as file:
+    with open_file(path) as file:
         scan = Scan(file, path)
         yield from scan.records()
         if scan.ended != "sealed":
@@ -199,7 +199,8 @@ class Scan:
         self.offset += len(data)
 
 
-def _opened(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
+    """The file, to be read; raises PlaceUnknown with the system's reason."""
     try:
         return path.open("rb", buffering=READ_AHEAD_BYTES)
     except OSError as error:

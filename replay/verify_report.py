@@ -20,6 +20,7 @@ def told_as_json(proof: Proof) -> Mapping[str, object]:
         "merges": proof.merges,
         "merges_checked": proof.merges_checked,
         "bytes_checked": proof.bytes_checked,
+        **({"synthetic": True} if proof.synthetic else {}),
         "first_difference": None
         if difference is None
         else {"what": difference.what, "position": difference.position, "key": difference.key},
@@ -35,6 +36,8 @@ def report_lines(proof: Proof, by_fragment: bool) -> Iterator[str]:
         f"{proof.events} facts on the tape; {proof.merges_checked} of {proof.merges} merges made "
         f"again; {told_bytes(proof.bytes_checked)} of blobs read and compared"
     )
+    if proof.synthetic:
+        yield "SYNTHETIC: nobody trained this; only its facts and its opening are checked"
     difference = proof.first_difference
     if difference is None:
         yield from fate_lines(proof.fates, by_fragment)

@@ -7,11 +7,12 @@ and an envelope whose bytes are not the canonical ones is refused.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, cast
 
 import msgpack
 from blake3 import blake3
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from streams.envelope import POSITION_MAX, Envelope, Source
 from streams.errors import Unreadable
@@ -22,12 +23,12 @@ EVENT_BYTES_MAX = 16 * 1024
 ENVELOPE_BYTES_MAX = EVENT_BYTES_MAX + 1024
 DEPTH_MAX = 6
 
-_HOLDING = (dict, list, tuple)
+_LEAVES = frozenset((bool, int, float, str, bytes, type(None)))
 _WORD_KINDS = frozenset(word.kind for word in WORDS)
 
 
 def pack(value: Any) -> bytes:
-    """Canonical msgpack of plain values (maps sorted by key at every depth)."""
+    """Canonical msgpack of plain values and models (maps sorted by key at every depth)."""
     return cast(bytes, msgpack.packb(_sorted(value), use_bin_type=True))
 
 
@@ -55,7 +56,7 @@ def unpack(payload: bytes, bytes_max: int, depth_max: int = DEPTH_MAX) -> Any:
 
 def encode_event(event: Event) -> bytes:
     """A word as it is said to an inbox: schema, kind, fields."""
-    payload = pack([SCHEMA, event.kind, event.model_dump()])
+    payload = pack([SCHEMA, event.kind, event])
     assert len(payload) <= EVENT_BYTES_MAX, f"{event.kind} of {len(payload)} bytes"
     return payload
 
@@ -114,7 +115,7 @@ def _packed(envelope: Envelope) -> bytes:
             None if source is None else [source.inbox, source.life, source.sequence],
             envelope.time_seconds,
             event.kind,
-            event.model_dump(),
+            event,
         ]
     )
 
@@ -181,11 +182,24 @@ def _expect(holds: bool, field: str) -> None:
 def _sorted(value: Any) -> Any:
     """Maps sorted by key at every depth. What holds nothing is passed by without a call."""
     if isinstance(value, dict):
-        items = [(key, value[key]) for key in sorted(value)]
-        return {key: _sorted(one) if isinstance(one, _HOLDING) else one for key, one in items}
+        return {
+            key: one if type(one := value[key]) in _LEAVES else _sorted(one)
+            for key in sorted(value)
+        }
     if isinstance(value, (list, tuple)):
-        return [_sorted(one) if isinstance(one, _HOLDING) else one for one in value]
+        return [one if type(one) in _LEAVES else _sorted(one) for one in value]
+    if isinstance(value, BaseModel):  # a frozen one: its fields are all that it holds
+        fields = value.__dict__
+        return {
+            key: one if type(one := fields[key]) in _LEAVES else _sorted(one)
+            for key in _keys(type(value))
+        }
     return value
+
+
+@lru_cache(256)
+def _keys(kind: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(sorted(kind.model_fields))
 
 
 def _check_depth(value: Any, left: int) -> None:
@@ -194,4 +208,5 @@ def _check_depth(value: Any, left: int) -> None:
     if left == 0:
         raise Unreadable("nested too deep")
     for item in value.values() if isinstance(value, dict) else value:
-        _check_depth(item, left - 1)
+        if type(item) not in _LEAVES:
+            _check_depth(item, left - 1)

@@ -11,8 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from streams.door import Door
 from streams.errors import PermissionDenied, ServerUnreachable, Trouble
-from streams.link import API_SECONDS, Link, address_of
+from streams.link import API_SECONDS, Link
 
 FIRST_SECONDS = 2.0  # how long the first connect may go on trying
 PING_SECONDS = 0.5
@@ -28,8 +29,8 @@ class Wire:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        self.url = url
-        self.address = address_of(url)
+        self.door = Door.at(url)
+        self.address = self.door.address.shown
         self.name = name
         self._link: Link | None = None
         self._ready = asyncio.Event()
@@ -104,8 +105,8 @@ class Wire:
         return await (await self.link(seconds)).api(call, body, seconds)
 
     async def _open_link(self) -> Link:
-        link = Link(self.name, self._ready.clear)
-        await link.open(self.url)
+        link = Link(self.name, self.door, self._ready.clear)
+        await link.open()
         return link
 
     def _take_up(self, link: Link) -> None:

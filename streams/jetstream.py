@@ -9,13 +9,16 @@ from streams.connection import Wire
 from streams.jetstream_inbox import JetStreamInbox
 from streams.jetstream_tape import JetStreamTape
 from streams.nats_pulse import NatsPulse
+from streams.outside_tape import PolledTape, ReaderTape
+from streams.permissions import Identity
 
 
 async def connect(url: str, name: str) -> Connection:
     """Connects to a NATS server under a name that its operator will see.
 
-    Raises AskedWrongly for no NATS address, ServerUnreachable after a few seconds at most, and
-    PermissionDenied. From then on the connection mends itself.
+    The address may name the file of our key, and of the server's CA (`streams.address`). Raises
+    AskedWrongly for no NATS address and for files that are none, ServerUnreachable after a few
+    seconds at most, and PermissionDenied. From then on the connection mends itself.
     """
     wire = Wire(url, name)
     await wire.open()
@@ -31,9 +34,17 @@ class Connection:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.address = wire.address
+        key = wire.door.key
+        self.identity: Identity | None = key.identity if key else None
 
     def tape(self, run: str) -> JetStreamTape:
-        return JetStreamTape(self.wire, run)
+        """The tape of a run, read and written as far as our key allows."""
+        identity = self.identity
+        if identity is None or not identity.outside:
+            return JetStreamTape(self.wire, run)
+        if identity.role == "learner":
+            return ReaderTape(self.wire, run, identity)
+        return PolledTape(self.wire, run, identity)
 
     def inbox(self, run: str, region: str) -> JetStreamInbox:
         return JetStreamInbox(self.wire, run, region)

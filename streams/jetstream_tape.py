@@ -102,15 +102,7 @@ class JetStreamTape:
         filters = tape_filters(self.run, learner) if learner is not None else []
 
         async def not_shorter() -> None:
-            for _ in range(SHORTER_LOOKS):
-                if await self.last() >= position:
-                    return
-                await asyncio.sleep(SHORTER_SECONDS)
-            raise ChainBroken(
-                position,
-                f"{self._stream} ends before it: the server has lost acknowledged records; "
-                "restore them from a tape file",
-            )
+            await self.check_not_shorter(position)
 
         try:
             async with aclosing(
@@ -122,9 +114,21 @@ class JetStreamTape:
                             position + 1, f"{self._stream} goes on at {message.sequence}"
                         )
                     position = message.sequence
-                    yield _envelope(message.payload, position)
+                    yield envelope_at(message.payload, position)
         except Declined as error:
             self._missing(error)
+
+    async def check_not_shorter(self, position: int) -> None:
+        """Raises ChainBroken for a stream that ends before a position that was read from it."""
+        for _ in range(SHORTER_LOOKS):
+            if await self.last() >= position:
+                return
+            await asyncio.sleep(SHORTER_SECONDS)
+        raise ChainBroken(
+            position,
+            f"{self._stream} ends before it: the server has lost acknowledged records; "
+            "restore them from a tape file",
+        )
 
     async def last(self) -> int:
         """As the port says: the stream's leader answers."""
@@ -177,7 +181,7 @@ class JetStreamTape:
             if error.code == MESSAGE_NOT_FOUND:
                 return None
             self._missing(error)
-        return _envelope(base64.b64decode(answer["message"].get("data", "")), position)
+        return envelope_at(base64.b64decode(answer["message"].get("data", "")), position)
 
     def _missing(self, error: Declined) -> NoReturn:
         if error.code != STREAM_NOT_FOUND:
@@ -188,7 +192,7 @@ class JetStreamTape:
         ) from None
 
 
-def _envelope(payload: bytes, position: int) -> Envelope:
+def envelope_at(payload: bytes, position: int) -> Envelope:
     envelope = decode_envelope(payload)
     if envelope.position != position:
         raise ChainBroken(position, f"a record numbered {envelope.position} stands there")

@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import re
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from streams.errors import AskedWrongly, PermissionDenied, ServerUnreachable, Trouble
+from streams.door import Door, plain
+from streams.errors import PermissionDenied, ServerUnreachable, Trouble
 from streams.tolerant import TolerantClient
 
 OPEN_SECONDS = 2.0
@@ -32,6 +32,7 @@ CLOSE_SECONDS = 1.0
 PENDING_BYTES_MAX = 256 * 1024
 STREAM_NOT_FOUND = 10059
 
+_NOT_KNOWN = re.compile(r"authorization|nkeys? not supported|nonce")
 _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]*)\"")
 
 
@@ -64,25 +65,30 @@ class Message:
 class Mailbox:
     """What one subscription receives, in order. At most `limit` wait: the oldest give way."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, subject: str, limit: int) -> None:
+        self.subject = subject
         self._messages: deque[Msg] = deque(maxlen=limit)
         self._bell = asyncio.Event()
-        self._over: str | None = None
+        self._over: Trouble | None = None
         self.subscription: Subscription | None = None
+        self.waits_for = {subject.lower()}  # without a right to these nothing will come
 
     async def put(self, message: Msg) -> None:
         self._messages.append(message)
         self._bell.set()
 
-    def end(self, reason: str) -> None:
-        self._over = reason
+    def end(self, why: Trouble) -> None:
+        self._over = self._over or why
         self._bell.set()
 
     async def take(self, seconds: float | None) -> Msg | None:
-        """The next message; None after `seconds` without one. Raises Silent with its link."""
+        """The next message; None after `seconds` without one.
+
+        Raises Silent with its link, PermissionDenied where nothing may come.
+        """
         while not self._messages:
             if self._over is not None:
-                raise Silent(self._over)
+                raise type(self._over)(str(self._over))
             self._bell.clear()
             try:
                 async with asyncio.timeout(seconds):
@@ -95,10 +101,11 @@ class Mailbox:
 class Link:
     """One socket, one client. Ends once, with a reason, and never comes back."""
 
-    def __init__(self, name: str, on_end: Callable[[], None]) -> None:
+    def __init__(self, name: str, door: Door, on_end: Callable[[], None]) -> None:
         self.client = TolerantClient()
         self.ended = asyncio.Event()
         self.reason = ""
+        self.door = door
         self._name = name
         self._on_end = on_end
         self._inbox = ""
@@ -107,8 +114,9 @@ class Link:
         self._mailboxes: list[Mailbox] = []
         self._denied: dict[str, str] = {}
 
-    async def open(self, url: str) -> None:
+    async def open(self) -> None:
         """Connects, or raises ServerUnreachable or PermissionDenied; tried once."""
+        shown = self.door.address.shown
         options: dict[str, Any] = {
             "allow_reconnect": False,
             "max_reconnect_attempts": 1,
@@ -118,22 +126,22 @@ class Link:
             "pending_size": PENDING_BYTES_MAX,
             "error_cb": self._on_error,
             "closed_cb": self._on_closed,
+            **self.door.options(),
         }
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                await self.client.connect(servers=url.split(","), name=self._name, **options)
+                servers = list(self.door.address.servers)
+                await self.client.connect(servers=servers, name=self._name, **options)
                 self._inbox = self.client.new_inbox()
                 await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         except (OSError, nats.errors.Error, TimeoutError) as error:
             await self.close()
-            why = self.reason or _plain(error)
-            if "authorization" in f"{why} {error}".lower():
-                raise PermissionDenied(
-                    f"the NATS server at {address_of(url)} does not accept these credentials"
-                ) from None
+            why = self.reason or plain(error)
+            if _NOT_KNOWN.search(f"{why} {error}".lower()):
+                raise PermissionDenied(self.door.unknown()) from None
             raise ServerUnreachable(
-                f"no NATS server answers at {address_of(url)} ({why}): "
-                "start one there, or correct the address"
+                f"no NATS server answers at {shown} ({why}): start one there, or correct the "
+                f"address{_about_tls(error, why)}"
             ) from None
 
     async def publish(self, message: Message, reply: str = "") -> None:
@@ -182,7 +190,7 @@ class Link:
         self, call: str, body: Mapping[str, Any] | None = None, seconds: float = API_SECONDS
     ) -> dict[str, Any]:
         """A JetStream API request and its answer. Raises Declined, Silent, PermissionDenied."""
-        subject = f"$JS.API.{call}"
+        subject = f"{self.door.api}.{call}"
         payload = b"" if body is None else json.dumps(body).encode()
         try:
             reply = await self.request(Message(subject, payload), seconds=seconds)
@@ -194,14 +202,16 @@ class Link:
         return answer_of(subject, reply)
 
     async def listen(self, subject: str, limit: int) -> Mailbox:
-        mailbox = Mailbox(limit)
+        self.check_allowed(subject)
+        mailbox = Mailbox(subject, limit)
+        self._mailboxes.append(mailbox)
         try:
             mailbox.subscription = await self.client.subscribe(subject, cb=mailbox.put)
         except (OSError, nats.errors.Error) as error:
+            self._mailboxes.remove(mailbox)
             raise Silent(self.reason or str(error)) from None
         if self.ended.is_set():
             raise Silent(self.reason)
-        self._mailboxes.append(mailbox)
         return mailbox
 
     async def hang_up(self, mailbox: Mailbox) -> None:
@@ -227,7 +237,7 @@ class Link:
             if not answer.done():
                 answer.set_exception(Silent(reason))
         for mailbox in self._mailboxes:
-            mailbox.end(reason)
+            mailbox.end(Silent(reason))
 
     async def close(self) -> None:
         """Ends the link and closes its socket, however broken that is."""
@@ -244,12 +254,15 @@ class Link:
     async def _on_error(self, error: Exception) -> None:
         denied = _DENIED.search(str(error).lower())
         if denied is None:
-            self.reason = self.reason or _plain(error)
+            self.reason = self.reason or plain(error)
             return
         verb = "publish to" if denied[1] == "publish" else "subscribe to"
         subject = denied[2]
-        text = f"{self._name} may not {verb} {subject}: grant it in the NATS server's accounts"
+        text = self.door.forbidden(self._name, f"{verb} {subject}")
         self._denied[subject] = text
+        for mailbox in self._mailboxes:
+            if subject in mailbox.waits_for:
+                mailbox.end(PermissionDenied(text))
         for subjects, answer in self._asked.values():
             mine = subject in subjects or subject == f"{self._inbox}.*".lower()
             if mine and not answer.done():
@@ -273,29 +286,8 @@ def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
     return cast(dict[str, Any], answer)
 
 
-def _plain(error: Exception) -> str:
-    """What an error says to people; asyncio tells numbers and tuples beside it."""
-    if isinstance(error, OSError) and (error.errno or 0) > 0:
-        return os.strerror(error.errno or 0)
-    return str(error) or type(error).__name__
-
-
-def address_of(url: str) -> str:
-    """The address, or several with commas between, without credentials, for messages.
-
-    Raises AskedWrongly for what is no NATS address.
-    """
-    return ",".join(_address(one) for one in url.split(","))
-
-
-def _address(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        parts, port = urlsplit(""), None
-    if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path.strip("/"):
-        shown = re.sub(r"//[^@/]*@", "//", url)
-        raise AskedWrongly(f"{shown!r} is no NATS address: write nats://host:port")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{port or 4222}"
+def _about_tls(error: Exception, why: str) -> str:
+    """What else to look at where a certificate is not trusted, or TLS was not expected."""
+    if isinstance(error, ssl.SSLError) or "ssl" in why.lower() or "tls" in why.lower():
+        return "; its certificate must be signed by what here.nats_ca names, for this host name"
+    return ""

@@ -59,11 +59,13 @@ class NatsServer:
         self._lock = lock
 
     @classmethod
-    def start(cls, folder: Path, port: int | None = None) -> NatsServer:
+    def start(cls, folder: Path, port: int | None = None, doors: str = "") -> NatsServer:
         """Starts a server in a folder, on `port`, or that of its last start, or a free one.
 
-        Returns when JetStream answers. Raises AskedWrongly for a folder or port that cannot be
-        used, Trouble when the server is not installed or does not come up.
+        `doors` are further lines of its configuration, such as `accounts { ... }` and
+        `tls { ... }`. Returns when JetStream answers, or the server asks who we are. Raises
+        AskedWrongly for a folder or port that cannot be used, Trouble when the server is not
+        installed or does not come up.
         """
         binary = find_binary()
         folder = folder.resolve()
@@ -75,7 +77,7 @@ class NatsServer:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _stop_left_over(folder)
-            process = _launch(binary, folder, _port_for(folder, port))
+            process = _launch(binary, folder, _port_for(folder, port), doors)
         except BlockingIOError:
             lock.close()
             raise Trouble(
@@ -182,7 +184,7 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _launch(binary: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
+def _launch(binary: str, folder: Path, port: int, doors: str) -> subprocess.Popen[bytes]:
     for stale in folder.glob("nats-server_*.ports"):
         stale.unlink()
     config = folder / "nats-server.conf"
@@ -195,6 +197,7 @@ def _launch(binary: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
             log_file=_quoted(folder / "nats-server.log"),
             store=_quoted(folder / "store"),
         )
+        + doors
     )
     with (folder / "nats-server.err").open("wb") as err:
         return subprocess.Popen(
@@ -237,7 +240,10 @@ def _gone(process: psutil.Process) -> bool:
 
 
 def _jetstream_answers(port: int) -> bool:
-    """One request to the JetStream API over a bare socket; any answer but an error will do."""
+    """One request to the JetStream API over a bare socket; any answer but an error will do.
+
+    A server that wants a key or TLS says so in its first line; it has started JetStream by then.
+    """
     inbox = f"_INBOX.ready.{os.getpid()}"
     hello = '{"verbose":false,"pedantic":false,"no_responders":true,"headers":true}'
     ask = f"CONNECT {hello}\r\nSUB {inbox} 1\r\nPUB $JS.API.INFO {inbox} 0\r\n\r\nPING\r\n"
@@ -247,6 +253,8 @@ def _jetstream_answers(port: int) -> bool:
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline and (chunk := server.recv(65536)):
             seen += chunk
+            if b'_required":true' in seen:
+                return True
             if b"account_info_response" in seen and b'"memory"' in seen:
                 return b'"error"' not in seen
             if b"HMSG" in seen or b"-ERR" in seen:

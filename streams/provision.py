@@ -12,6 +12,8 @@ from streams.errors import AskedWrongly, StreamUnfit
 from streams.jetstream import Connection
 from streams.jetstream_inbox import life_of
 from streams.link import STREAM_NOT_FOUND, Declined
+from streams.permissions import Identity, readers_of
+from streams.reader import WAITING_MAX
 from streams.subjects import checked, inbox_stream, tape_stream
 
 HEADER_BYTES_MAX = 1024  # NATS counts headers as part of a message
@@ -39,6 +41,23 @@ async def provision(
     await _ensure(connection, tape_settings(run, replicas))
     for region in regions:
         await _ensure(connection, inbox_settings(run, region))
+
+
+async def provision_readers(connection: Connection, identity: Identity) -> None:
+    """Makes the consumers by which a learner reads its part of the tape, or leaves them be."""
+    stream = tape_stream(identity.run)
+    for reader in readers_of(identity):
+        config = {
+            "name": reader.name,
+            "durable_name": reader.name,
+            "ack_policy": "none",
+            "deliver_policy": "all",  # it may be set back to any position
+            "replay_policy": "instant",
+            "filter_subjects": list(reader.filters),
+            "max_waiting": WAITING_MAX,
+        }
+        body = {"stream_name": stream, "config": config}
+        await connection.wire.api(f"CONSUMER.CREATE.{stream}.{reader.name}", body)
 
 
 async def runs(connection: Connection) -> list[str]:

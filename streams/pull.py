@@ -77,12 +77,13 @@ async def pull(
 class _Consumer:
     """One consumer on one link, with two requests open."""
 
-    def __init__(self, link: Link, stream: str, name: str, inbox: str, mailbox: Mailbox) -> None:
+    def __init__(self, link: Link, stream: str, name: str, mailbox: Mailbox) -> None:
         self._link = link
-        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
-        self._delete = f"$JS.API.CONSUMER.DELETE.{stream}.{name}"
-        self._inbox = inbox
+        self._next = f"{link.door.api}.CONSUMER.MSG.NEXT.{stream}.{name}"
+        self._delete = f"{link.door.api}.CONSUMER.DELETE.{stream}.{name}"
+        self._inbox = mailbox.subject.removesuffix(".*")
         self._mailbox = mailbox
+        mailbox.waits_for.add(self._next.lower())
         self._owed = 0  # messages that the open requests may still bring
         self._asks = 0
         self._taken = 0
@@ -94,8 +95,6 @@ class _Consumer:
                 await self._ask()
             message = await self._mailbox.take(SILENCE_SECONDS_MAX)
             if message is None:
-                self._link.check_allowed(self._next)
-                self._link.check_allowed(f"{self._inbox}.*")
                 return None
             if not message.subject.startswith(self._inbox):  # a status comes on our own subject
                 return self._counted(message)
@@ -137,7 +136,7 @@ class _Consumer:
 
     def _counted(self, message: Msg) -> Pulled | None:
         """The message, if it is the one that follows in the consumer's own numbering."""
-        sequence, number = _numbers(message.reply)
+        sequence, number, _ = numbers_of(message.reply)
         self._owed -= 1
         self._taken += 1
         if number != self._taken:
@@ -145,21 +144,39 @@ class _Consumer:
         return Pulled(sequence, message.subject, message.data)
 
 
-def _numbers(reply: str) -> tuple[int, int]:
-    """Stream and consumer sequence from an acknowledgement subject.
+def numbers_of(reply: str) -> tuple[int, int, int]:
+    """Stream sequence, consumer sequence and messages left, from an acknowledgement subject.
 
     `$JS.ACK.stream.consumer.delivered.stream_seq.consumer_seq.time.pending`, or with a domain
     and an account hash before the stream, and perhaps a token at the end.
     """
     tokens = reply.split(".")
     first = 5 if len(tokens) == 9 else 7
-    return int(tokens[first]), int(tokens[first + 1])
+    return int(tokens[first]), int(tokens[first + 1]), int(tokens[first + 3])
 
 
 async def _open(wire: Wire, stream: str, cursor: int, filters: Sequence[str]) -> _Consumer | None:
     """A new consumer that begins after the cursor; None if it could not be made just now."""
     link = await wire.link(None)
     name = secrets.token_hex(8)
+    try:
+        mailbox = await link.listen(f"{link.client.new_inbox()}.*", MAILBOX_MESSAGES_MAX)
+    except Silent:
+        return None
+    opened = False
+    try:
+        body = {"stream_name": stream, "config": _settings(name, cursor, filters)}
+        await link.api(f"CONSUMER.CREATE.{stream}.{name}", body)
+        opened = True
+    except Silent:
+        return None
+    finally:
+        if not opened:
+            await link.hang_up(mailbox)
+    return _Consumer(link, stream, name, mailbox)
+
+
+def _settings(name: str, cursor: int, filters: Sequence[str]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "name": name,
         "ack_policy": "none",
@@ -172,20 +189,4 @@ async def _open(wire: Wire, stream: str, cursor: int, filters: Sequence[str]) ->
     }
     if filters:
         config["filter_subjects"] = list(filters)
-    inbox = link.client.new_inbox()
-    try:
-        mailbox = await link.listen(f"{inbox}.*", MAILBOX_MESSAGES_MAX)
-    except Silent:
-        return None
-    opened = False
-    try:
-        await link.api(
-            f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config}
-        )
-        opened = True
-    except Silent:
-        return None
-    finally:
-        if not opened:
-            await link.hang_up(mailbox)
-    return _Consumer(link, stream, name, inbox, mailbox)
+    return config

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -18,7 +19,9 @@ from decodiloco.learner.copies import copied
 from decodiloco.learner.core import ZERO_MOMENTS, LearnerCore
 from decodiloco.merge.fragment import merge_fragment
 from decodiloco.merge.model_digest import model_digest
+from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening, encode_opening
+from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, opening_key
 from decodiloco.store.memory import MemoryStore
 from decodiloco.store.tensors import encode_tensors, read_tensors
@@ -28,7 +31,9 @@ from decodiloco.syncer.compose import Draft, Pen, compose
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.owed import Ask, CloseWindow, MergeFragment, OpenRound, merge_order, owed
 from decodiloco.syncer.state import State
-from streams.codec import encode_event
+from replay.tape_file import Header
+from replay.tape_writer import open_writer
+from streams.codec import encode_event, pack
 from streams.envelope import Envelope, Source
 from streams.events import Event, RunClosed, RunClosing, RunOpened, Word, learner_of, speaker_of
 from streams.inbox import Letter
@@ -61,10 +66,16 @@ def plain_run(**settings: object) -> Run:
 
 
 class HandRun:
-    """A run of one model; who joins gets a copy of it."""
+    """A run of one model; who joins gets a copy of it.
 
-    def __init__(self, run: Run, model: nn.Module, name: str = "hand") -> None:
-        self.store = MemoryStore(name)
+    `unknown` is a setting, such as "adoption.carry", that the build which opened the run did not
+    know.
+    """
+
+    def __init__(
+        self, run: Run, model: nn.Module, store: BlobStore | None = None, unknown: str = ""
+    ) -> None:
+        self.store = store or MemoryStore("hand")
         ours = trained(model)
         layout = ours.layout(run)
         manifests = []
@@ -74,7 +85,7 @@ class HandRun:
             key = global_key(run.name, fragment, 0, encoded.manifest)
             self.store.put(key, encoded.parts)
             manifests.append(encoded.manifest)
-        self.opening = Opening(run, layout, tuple(manifests))
+        self.opening = Opening(run, layout, tuple(manifests), stored_without(run, unknown))
         payload, manifest = encode_opening(self.opening)
         self.store.put(opening_key(run.name, manifest), [payload])
         self.state: State = begin(self.opening)
@@ -85,14 +96,14 @@ class HandRun:
         self._nonces = count(1)
         opened = RunOpened(
             run=run.name,
-            config_digest=run.digest,
+            config_digest=self.opening.config_digest,
             layout_digest=layout.digest,
             store=self.store.url,
             opening=manifest,
             rules=1,
         )
         self.write(opened)
-        self.write(took_over(fence=1))
+        self.write(took_over(fence=1, self_test=self_test()))
 
     def write(self, event: Event) -> None:
         """Puts a fact on the tape as the leading syncer would."""
@@ -107,6 +118,13 @@ class HandRun:
             for core in self.cores:
                 self.give(core, envelope)
         return bool(batch)
+
+    def save_tape(self, path: Path) -> Path:
+        """The record as a sealed tape file."""
+        writer = open_writer(path, Header(self.opening.run.name, self.store.url))
+        writer.append(self.tape)
+        writer.seal()
+        return path
 
     def give(self, core: LearnerCore, envelope: Envelope) -> None:
         """What a filtered follower would give to this learner."""
@@ -141,6 +159,10 @@ class HandRun:
     def asks(self, kind: type[Ask]) -> Iterator[Ask]:
         """What the syncer owes of one kind, by when it may be done at the latest."""
         return iter([ask for ask in owed(self.state) if isinstance(ask, kind)])
+
+    def can_open(self) -> bool:
+        """Whether a round may be opened now."""
+        return any(True for _ in self.asks(OpenRound))
 
     def open_round(self) -> int:
         """Opens the next round, whatever its pace; its number."""
@@ -192,6 +214,15 @@ class HandRun:
 
     def _complain(self, letter: Letter, verdict: Unreadable) -> None:
         self.complaints.append(verdict.reason)
+
+
+def stored_without(run: Run, unknown: str) -> bytes:
+    """A run's settings as they are stored, but for one."""
+    settings = run.model_dump(mode="json")
+    if unknown:
+        table, _, name = unknown.partition(".")
+        del settings[table][name]
+    return pack(settings)
 
 
 def train(model: nn.Module, core: LearnerCore, seed: int, cursor: bytes = b"") -> None:

@@ -47,7 +47,8 @@ class Token:
 class PlainRun:
     """All tokens of all learners, and what the tape says of them."""
 
-    def __init__(self, fragments: int, staleness_versions_max: int) -> None:
+    def __init__(self, fragments: int, staleness_versions_max: int, carry: bool = False) -> None:
+        self.carry = carry
         self.fragments = fragments
         self.staleness_versions_max = staleness_versions_max
         self.tokens: dict[tuple[str, int], list[Token]] = {}
@@ -70,7 +71,7 @@ class PlainRun:
             case LearnerJoined():
                 self._joined(event, position)
             case LearnerLeft():
-                self._adopt(event.learner, event.adopted)
+                self._adopt(event.learner, event.adopted, event.reason == "finished")
                 self._trained(event.learner, event.tokens_trained)
                 self._die(event.learner)
             case LearnerLost():
@@ -134,6 +135,8 @@ class PlainRun:
             self.untold.add(older)
         self._trained(event.learner, event.tokens_trained)
         self.offers[position] = event
+        if self.carry:  # an offer holds all that is there: what is before it is there no more
+            self._overwrite(event.learner, event.fragment, event.tokens_trained - event.tokens)
         self._cover(event.learner, event.fragment, event.tokens_trained, event.tokens, position, "")
         later = (a for a in event.adopted if a.learner_step >= event.learner_step)
         self._adopt(event.learner, later)
@@ -187,13 +190,17 @@ class PlainRun:
         self.versions[event.fragment] = event.version
         assert event.step == sum(self.versions)
 
-    def _adopt(self, learner: str, adoptions: object) -> None:
+    def _adopt(self, learner: str, adoptions: object, is_end: bool = False) -> None:
         for one in sorted(adoptions, key=_step_of):  # type: ignore[call-overload]
-            assert self.adopted[learner][one.fragment] < one.version, "an adoption goes back"
+            assert self.adopted[learner][one.fragment] <= one.version, "an adoption goes back"
             self.adopted[learner][one.fragment] = one.version
             self._trained(learner, one.tokens_trained)
-            for token in self.tokens[learner, one.fragment][: one.tokens_trained]:
-                token.gone = token.gone or "overwritten"
+            if is_end or not self.carry:
+                self._overwrite(learner, one.fragment, one.tokens_trained)
+
+    def _overwrite(self, learner: str, fragment: int, end: int) -> None:
+        for token in self.tokens[learner, fragment][:end]:
+            token.gone = token.gone or "overwritten"
 
     def _die(self, learner: str) -> None:
         for fragment in range(self.fragments):

@@ -32,8 +32,12 @@ class RealCluster:
         self.server = NatsServer.start(folder / "nats")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         here = {"store": f"file://{folder}/store", "nats": self.server.url}
-        self.config: Config = write_config(folder, {"run": tiny(**settings), "here": here})
-        self.run("open")
+        try:
+            self.config: Config = write_config(folder, {"run": tiny(**settings), "here": here})
+            self.run("open")
+        except BaseException:
+            self.server.stop()
+            raise
 
     def __enter__(self) -> RealCluster:
         return self

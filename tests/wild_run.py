@@ -7,7 +7,9 @@ die, come back and speak twice; uploads fail; the syncer is replaced in the midd
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 from random import Random
 
 from decodiloco.learner import machine, outbox, owed, telling
@@ -32,7 +34,15 @@ from decodiloco.learner.happenings import (
 from decodiloco.learner.state import Leaving
 from decodiloco.opening import Opening
 from streams.envelope import Envelope
-from streams.events import CheckpointStored, DeltaOffered, LearnerLeft, Moments, Word, learner_of
+from streams.events import (
+    CheckpointStored,
+    DeltaOffered,
+    FragmentMerged,
+    LearnerLeft,
+    Moments,
+    Word,
+    learner_of,
+)
 from tests.builders import digest, manifest
 from tests.desk import delta_manifest
 from tests.wild_syncer import WildSyncer
@@ -64,6 +74,9 @@ class Life:
     held: list[list[tuple[Unit, int]]] = field(default_factory=list)
     based_on: list[int] = field(default_factory=list)
     copies: dict[int, Content] = field(default_factory=dict)
+    at_hand: dict[int, learner_asks.Fetch] = field(default_factory=dict)
+    writes: list[tuple[int, int, int]] = field(default_factory=list)  # fragment, version, step
+    untold_most: int = 0
     tells_join: bool = True
 
     @property
@@ -73,12 +86,19 @@ class Life:
 
     def tell(self, happening: object) -> None:
         self.state = telling.told(self.state, happening)  # type: ignore[arg-type]
+        self.untold_most = max(self.untold_most, len(self.state.adoptions))
 
     def fold(self, tape: list[Envelope], count: int) -> None:
         for envelope in tape[self.folded : self.folded + count]:
             if learner_of(envelope.event) in (None, self.name):
                 self.state = machine.fold(self.state, envelope)
+                self.untold_most = max(self.untold_most, len(self.state.adoptions))
             self.folded += 1
+
+
+def clock_of(clocks: Iterable[learner_asks.RunClock]) -> learner_asks.RunClock:
+    """The latest of several."""
+    return reduce(learner_asks.RunClock.later, clocks)
 
 
 class WildRun:
@@ -90,6 +110,7 @@ class WildRun:
         self.syncer = WildSyncer(opening, self.random)
         self.breaks_share = self.random.choice((0.0, 0.03, 0.7))  # of steps: a loss of NaN
         self.lives: list[Life] = []
+        self.everyone: list[Life] = []  # the dead among them
         self.begun = 0
         self.contents: dict[bytes, Content] = {}
         self.fragments = opening.layout.fragments
@@ -122,10 +143,12 @@ class WildRun:
         life = Life(name, number, self.random.choice(self.opening.run.regions), state)
         life.fold(self.syncer.tape, len(self.syncer.tape))
         versions = tuple(fragment.newest for fragment in life.state.fragments)
-        life.tell(Loaded(versions, digest(f"{name} {number} {self.random.random()}")[:16]))
+        nonce = digest(f"{name} {number} {self.random.random()}")[:16]
+        life.tell(Loaded(versions, nonce, clock_of(each.clock for each in life.state.fragments)))
         life.held = [[] for _ in range(self.fragments)]
         life.based_on = list(versions)
         self.lives.append(life)
+        self.everyone.append(life)
         return life
 
     def live(self, life: Life) -> None:
@@ -167,9 +190,7 @@ class WildRun:
                     life.copies = {f: self._content(life, f) for f in ask.fragments}
                     life.tell(Copied(ask.fragments))
                 case learner_asks.Adopt():
-                    for fragment, version in ask.versions:
-                        life.held[fragment], life.based_on[fragment] = [], version
-                    life.tell(Adopted(ask.versions, ask.refresh))
+                    self._adopt(life, ask)
                 case learner_asks.StoreCheckpoint():
                     life.tell(CheckpointTaken(ask.learner_step))
                     life.checkpoints.append(ask.learner_step)
@@ -202,6 +223,7 @@ class WildRun:
             if fails or life.state.fragments[fetch.fragment].newest != fetch.version:
                 life.tell(FetchFailed(fetch.fragment, fetch.version))
             else:
+                life.at_hand[fetch.fragment] = fetch
                 life.tell(Fetched(fetch.fragment, fetch.version, 0.25))
         else:
             step = life.checkpoints.pop()
@@ -222,6 +244,30 @@ class WildRun:
             assert isinstance(word, DeltaOffered | CheckpointStored | LearnerLeft)
         for _ in range(2 if doubled else 1):
             self.syncer.receive(life.region, word) if word is not None else None
+
+    def _adopt(self, life: Life, ask: learner_asks.Adopt) -> None:
+        for fragment, version in ask.versions:
+            kept: list[tuple[Unit, int]] = []
+            if self.opening.run.adoption.carry and not ask.refresh:
+                merged = self._merged_units(fragment, version)
+                kept = [each for each in life.held[fragment] if each[0] not in merged]
+            if version > life.based_on[fragment] or ask.refresh == "heal":
+                life.writes.append((fragment, version, life.state.learner_step))
+            life.held[fragment], life.based_on[fragment] = kept, version
+        clock = clock_of(life.at_hand[fragment].clock for fragment, _ in ask.versions)
+        life.tell(Adopted(ask.versions, ask.refresh, clock))
+
+    def _merged_units(self, fragment: int, version: int) -> set[Unit]:
+        """All steps that are in a fragment's versions up to this one, by what the deltas held."""
+        offers = {e.position: e.event for e in self.syncer.tape}
+        found: set[Unit] = set()
+        for event in offers.values():
+            if isinstance(event, FragmentMerged) and event.fragment == fragment:
+                for position in event.contributions if event.version <= version else ():
+                    offer = offers[position]
+                    assert isinstance(offer, DeltaOffered)
+                    found.update(self.contents[offer.manifest.digest].units)
+        return found
 
     def _content(self, life: Life, fragment: int) -> Content:
         held = life.held[fragment]

@@ -46,7 +46,11 @@ class WildSyncer:
         self.random = random
         self.state: State = begin(opening)
         self.tape: list[Envelope] = []
-        self.plain = PlainRun(opening.layout.fragments, opening.run.merge.staleness_versions_max)
+        self.plain = PlainRun(
+            opening.layout.fragments,
+            opening.run.merge.staleness_versions_max,
+            opening.run.adoption.carry,
+        )
         self.letters: dict[str, list[Letter]] = {region: [] for region in opening.run.regions}
         self.read = dict.fromkeys(opening.run.regions, 0)
         self.inbox_lives = dict.fromkeys(opening.run.regions, 1)

@@ -21,13 +21,31 @@ def write(parameters: Mapping[str, torch.Tensor], merged: Arrays, alpha: float) 
         for name, array in merged.items():
             live = parameters[name]
             new = torch.from_numpy(array)
-            if new.shape != live.shape:
-                raise BlobCorrupt(f"{name}: a merged tensor of {new.shape} for {live.shape}")
+            _check_shape(name, new, live)
             if alpha:
                 kept = live.detach().to(device="cpu", dtype=torch.float32)
                 new = alpha * kept + (1 - alpha) * new
             live.copy_(new)
     return copied(parameters, merged)
+
+
+def add(parameters: Mapping[str, torch.Tensor], merged: Arrays, since: Arrays) -> None:
+    """Carries progress over: live <- merged + (live - since), in float32, then the live dtype."""
+    with torch.no_grad():
+        for name, array in merged.items():
+            live = parameters[name]
+            now = live.detach().to(device="cpu", dtype=torch.float32)
+            live.copy_(torch.from_numpy(array) + (now - torch.from_numpy(since[name])))
+
+
+def rounded(parameters: Mapping[str, torch.Tensor], arrays: Arrays) -> Arrays:
+    """Float32 arrays as the live tensors would hold them, in memory of their own."""
+    found: Arrays = {}
+    for name, array in arrays.items():
+        live, new = parameters[name], torch.from_numpy(array)
+        _check_shape(name, new, live)
+        found[name] = new.to(live.dtype).to(torch.float32, copy=True).numpy()
+    return found
 
 
 def zero_moments(optimizer: torch.optim.Optimizer) -> None:
@@ -36,6 +54,11 @@ def zero_moments(optimizer: torch.optim.Optimizer) -> None:
         for state in optimizer.state.values():
             for key, value in list(state.items()):
                 state[key] = _zeroed(value)
+
+
+def _check_shape(name: str, new: torch.Tensor, live: torch.Tensor) -> None:
+    if new.shape != live.shape:
+        raise BlobCorrupt(f"{name}: a merged tensor of {new.shape} for {live.shape}")
 
 
 def _zeroed(value: Any) -> Any:

@@ -19,14 +19,15 @@ called from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from threading import Lock
 
 import torch
 
 from decodiloco.fragments.schedule import pace_steps, rounds_ahead
 from decodiloco.learner import machine
-from decodiloco.learner.adopt import write, zero_moments
+from decodiloco.learner.adopt import zero_moments
+from decodiloco.learner.anchors import Anchors
 from decodiloco.learner.checkpoint import Raw, capture
 from decodiloco.learner.copies import Arrays, HostCopy, copied
 from decodiloco.learner.happenings import (
@@ -49,7 +50,7 @@ from decodiloco.learner.happenings import (
 )
 from decodiloco.learner.jobs import CheckpointJob, FetchJob, Job, OfferJob, Result
 from decodiloco.learner.outbox import join_word, next_word
-from decodiloco.learner.owed import owed_at_boundary, owed_beside
+from decodiloco.learner.owed import copies_in_use, owed_at_boundary, owed_beside
 from decodiloco.learner.state import (
     Adopt,
     CopyFragments,
@@ -58,6 +59,7 @@ from decodiloco.learner.state import (
     LeaveReason,
     Leaving,
     Offer,
+    RunClock,
     State,
     StoreCheckpoint,
 )
@@ -95,9 +97,9 @@ class LearnerCore:
             tuple(tensor.name for tensor in opening.layout.of(fragment))
             for fragment in range(opening.layout.fragments)
         ]
-        self._anchors: dict[int, Arrays] = {}
+        self._anchors = Anchors(opening.run.adoption)
         self._copies: dict[int, HostCopy] = {}
-        self._fetched: dict[int, tuple[int, Arrays]] = {}
+        self._fetched: dict[int, tuple[Fetch, Arrays]] = {}
         self._captured: list[CheckpointJob] = []
 
     # What the tape says, and what is said to the inbox.
@@ -132,7 +134,10 @@ class LearnerCore:
     def newest(self) -> list[FetchJob]:
         """One job a fragment that fetches its newest version."""
         return [
-            FetchJob(self.run.name, Fetch(index, fragment.newest, fragment.manifest))
+            FetchJob(
+                self.run.name,
+                Fetch(index, fragment.newest, fragment.manifest, fragment.clock),
+            )
             for index, fragment in enumerate(self.state.fragments)
         ]
 
@@ -144,8 +149,9 @@ class LearnerCore:
     def loaded(self, jobs: list[FetchJob], results: list[Arrays], nonce: bytes) -> None:
         """Writes fetched fragments, one each, into the model: the first anchors of this life."""
         for job, arrays in zip(jobs, results, strict=True):
-            self._anchors[job.ask.fragment] = write(self._parameters, arrays, alpha=0.0)
-        self._tell(Loaded(tuple(job.ask.version for job in jobs), nonce))
+            self._anchors.load(self._parameters, job.ask.fragment, arrays)
+        versions = tuple(job.ask.version for job in jobs)
+        self._tell(Loaded(versions, nonce, _newest(job.ask for job in jobs)))
 
     # On the thread that trains, between two steps.
 
@@ -239,7 +245,7 @@ class LearnerCore:
         if isinstance(job, FetchJob):
             assert isinstance(result, dict)
             with self._lock:
-                self._fetched[job.ask.fragment] = job.ask.version, result
+                self._fetched[job.ask.fragment] = job.ask, result
                 self.state = told(self.state, Fetched(job.ask.fragment, job.ask.version, seconds))
             return
         assert isinstance(result, Manifest)
@@ -269,30 +275,38 @@ class LearnerCore:
             return self.state
 
     def _copy(self, fragments: tuple[int, ...]) -> None:
+        step = self.state.learner_step
         copies = {
-            fragment: HostCopy(
-                self._anchors[fragment], copied(self._parameters, self._names[fragment])
-            )
+            fragment: self._anchors.copy(self._parameters, fragment, self._names[fragment], step)
             for fragment in fragments
         }
         with self._lock:
             self._copies = copies
             self.state = told(self.state, Copied(fragments))
+        if self.run.adoption.carry:
+            for fragment, steps in enumerate(copies_in_use(self.state)):
+                self._anchors.keep(fragment, steps)
 
     def _adopt(self, ask: Adopt) -> None:
-        alpha = 0.0 if ask.refresh else self.run.adoption.alpha
         with self._lock:
-            merged = {fragment: self._fetched[fragment][1] for fragment, _ in ask.versions}
-            versions = tuple((fragment, self._fetched[fragment][0]) for fragment in merged)
-        for fragment, arrays in merged.items():
-            self._anchors[fragment] = write(self._parameters, arrays, alpha)
+            state = self.state
+            fetched = [self._fetched[fragment] for fragment, _ in ask.versions]
+        for fetch, arrays in fetched:
+            index = fetch.fragment
+            if ask.refresh:
+                self._anchors.load(self._parameters, index, arrays)
+            else:
+                merged_step = state.fragments[index].merged_since(fetch.version)
+                self._anchors.adopt(self._parameters, index, arrays, merged_step)
         if ask.refresh == "heal":
             zero_moments(self.optimizer)
+        adopted = [fetch for fetch, _ in fetched]
+        versions = tuple((fetch.fragment, fetch.version) for fetch in adopted)
         with self._lock:
-            for fragment, version in versions:
-                if self._fetched[fragment][0] == version:
-                    del self._fetched[fragment]
-            self.state = told(self.state, Adopted(versions, ask.refresh))
+            for fetch in adopted:
+                if self._fetched[fetch.fragment][0] == fetch:
+                    del self._fetched[fetch.fragment]
+            self.state = told(self.state, Adopted(versions, ask.refresh, _newest(adopted)))
 
     def _checkpoint(self, ask: StoreCheckpoint) -> None:
         arrays = self.capture()
@@ -313,3 +327,11 @@ class LearnerCore:
             ask=ask,
             copy=self._copies[ask.copy.fragment],
         )
+
+
+def _newest(fetches: Iterable[Fetch]) -> RunClock:
+    """The clock of the newest merge among these versions."""
+    clock = RunClock()
+    for fetch in fetches:
+        clock = clock.later(fetch.clock)
+    return clock

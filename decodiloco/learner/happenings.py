@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from decodiloco.learner.state import Copy, Leaving, Refresh
+from decodiloco.learner.state import START, Copy, Leaving, Refresh, RunClock
 from streams.events import Word
 from streams.manifest import Manifest
 
@@ -13,11 +13,13 @@ from streams.manifest import Manifest
 class Loaded:
     """Before joining: these versions (one a fragment) were written into the model.
 
-    `nonce` is what the learner's `LearnerJoined` will carry.
+    `nonce` is what the learner's `LearnerJoined` will carry, `clock` that of the newest of the
+    merges that made these versions.
     """
 
     versions: tuple[int, ...]
     nonce: bytes
+    clock: RunClock = START
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,14 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """These versions were put into the live parameters: pairs of fragment and version."""
+    """These versions were put into the live parameters: pairs of fragment and version.
+
+    `clock` is that of the newest of the merges that made them.
+    """
 
     versions: tuple[tuple[int, int], ...]
     refresh: Refresh = ""
+    clock: RunClock = START
 
 
 @dataclass(frozen=True, slots=True)

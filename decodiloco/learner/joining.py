@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from decodiloco.config import Config, Run, load_config
+from decodiloco.config_faults import first_difference
 from decodiloco.errors import BlobCorrupt, BlobMissing, ConfigDiffers, LayoutDiffers
 from decodiloco.fragments.of_model import Trained, same_layout, trained
 from decodiloco.learner import checkpoint
@@ -24,6 +25,9 @@ from streams.errors import AskedWrongly, Corrupt
 from streams.events import Moments, RunOpened
 
 FINGERPRINT_LENGTH_MAX = 400
+LEARNER_RULES = 1
+"""Version of what moves a learner beside the tape: its clock, its adoptions and their order, the
+built-in trainer. Under the same rules the same tape is trained again to the same bits."""
 
 
 def as_config(config: Path | str | Config) -> Config:
@@ -43,7 +47,7 @@ async def first_fact(places: Places) -> RunOpened | None:
 
 
 def read_opening(store: BlobStore, run: Run, opened: RunOpened | None) -> Opening:
-    """The run's opening, if this config is the one that it was opened with.
+    """The run's opening, if this config says what the run was opened with.
 
     Raises AskedWrongly for a run that is not open, ConfigDiffers naming the first setting that
     differs.
@@ -54,8 +58,11 @@ def read_opening(store: BlobStore, run: Run, opened: RunOpened | None) -> Openin
         )
     key = opening_key(opened.run, opened.opening)
     opening = decode_opening(read_small(store, key, opened.opening), opened.opening)
-    if opened.config_digest != run.digest:
-        raise ConfigDiffers(f"run {run.name}: {_difference(run, opening.run)}")
+    if opened.config_digest != opening.config_digest:
+        raise BlobCorrupt(f"run {run.name}: the opening's settings are not those of RunOpened")
+    difference = first_difference(run, opening.run)
+    if difference is not None:
+        raise ConfigDiffers(f"run {run.name}: {difference}")
     return opening
 
 
@@ -66,28 +73,6 @@ def read_model(model: nn.Module, opening: Opening) -> Trained:
     if difference is not None:
         raise LayoutDiffers(f"run {opening.run.name} was opened with another model: {difference}")
     return ours
-
-
-def _difference(ours: Run, theirs: Run) -> str:
-    """The first setting that differs, by its path."""
-    here, there = _flat(ours.model_dump(mode="json")), _flat(theirs.model_dump(mode="json"))
-    for key in sorted(here):
-        if here[key] != there.get(key):
-            return (
-                f"run.{key} is {here[key]!r} here and {there.get(key)!r} in the run; "
-                "set it back, or open a run of another name"
-            )
-    return "its config was hashed by another version of decodiloco"
-
-
-def _flat(table: dict[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def candidates(state: State) -> list[tuple[Checkpoint, Moments]]:
@@ -125,8 +110,12 @@ def restore(optimizer: torch.optim.Optimizer, model: Trained, arrays: Raw, own: 
         return False
 
 
-def fingerprint() -> str:
-    """What a learner's own training is bit-reproducible within: machine, versions, threads."""
+def fingerprint(device: torch.device) -> str:
+    """What a learner's own training is bit-reproducible within, as fields with commas between.
+
+    Machine, system and versions; the processor, since libraries choose kernels and their blocking
+    by its kind; the device trained on; the threads; and the rules by which a learner trains.
+    """
     parts = (
         platform.machine(),
         platform.system(),
@@ -134,5 +123,22 @@ def fingerprint() -> str:
         f"torch {torch.__version__}",
         f"cpu {torch.backends.cpu.get_cpu_capability()}",
         f"threads {torch.get_num_threads()}",
+        f"processor {_processor()}",
+        f"device {_device(device)}",
+        f"rules {LEARNER_RULES}",
     )
-    return ", ".join(parts)[:FINGERPRINT_LENGTH_MAX]
+    return ", ".join(part.replace(",", "")[:80] for part in parts)[:FINGERPRINT_LENGTH_MAX]
+
+
+def _processor() -> str:
+    """The processor's name as its maker gives it, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (named[0] if named else platform.processor()) or "unknown"
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -108,7 +108,8 @@ class Life:
         self._load()
         moments = self._take_moments(optimizer, ours)
         if not self.core.state.closed:
-            self._until(self._transport.join(joining.fingerprint(), moments))
+            device = next(iter(ours.tensors.values())).device
+            self._until(self._transport.join(joining.fingerprint(device), moments))
             if not self.core.state.incarnation:
                 self._load()  # the run was closed while we joined
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from decodiloco.learner.state import Anchor, Checkpoint, Copy, Fragment, Round, Sent, State
+from decodiloco.learner.state import (
+    Anchor,
+    Checkpoint,
+    Copy,
+    Fragment,
+    Round,
+    RunClock,
+    Sent,
+    State,
+)
 from decodiloco.opening import Opening
 from streams.envelope import Envelope
 from streams.events import (
@@ -31,6 +40,7 @@ from streams.events import (
 from streams.frozen import replace
 
 NOT_FINITE = "not finite"
+UNTOLD_MAX = 64  # adoptions that wait to be told; beyond, only those still worth it do
 REFUSALS_MAX = 3  # answers of ours that may be refused in one round before we wait a while
 
 
@@ -100,10 +110,14 @@ def healing(state: State) -> State:
 
 
 def untold(state: State) -> tuple[Adoption, ...]:
-    """The adoptions still worth telling: each fragment's newest, and those that copies start from.
+    """The adoptions that wait to be told, in the order in which they were made: all there are.
 
-    A newer one says all that an older one did, so they do not pile up while offers are refused.
+    Where more than `UNTOLD_MAX` wait, because no word of ours is admitted, only each fragment's
+    newest and those that copies start from: for the syncer a newer one says all that an older
+    one did, so they do not pile up.
     """
+    if len(state.adoptions) <= UNTOLD_MAX:
+        return state.adoptions
     copies = (
         *state.making,
         *(draft.copy for draft in state.drafts),
@@ -155,7 +169,9 @@ def _offered(state: State, event: DeltaOffered) -> State:
         return _heard_of(state, event, event.adopted)
     if event.incarnation != state.incarnation:
         return state
-    sent = Sent(state.position, event.fragment, event.round, event.learner_step)
+    sent = Sent(
+        state.position, event.fragment, event.round, event.learner_step, event.tokens_trained
+    )
     return replace(_settled(state, event.said), sent=(*state.sent, sent))
 
 
@@ -181,7 +197,8 @@ def _refused(state: State, event: DeltaRefused) -> State:
     word = state.in_flight
     if isinstance(word, DeltaOffered) and word.said == event.said:
         lost = () if event.reason.startswith("adopted") else word.adopted
-        state = replace(state, adoptions=(*lost, *state.adoptions))
+        adoptions = sorted((*lost, *state.adoptions), key=lambda each: each.learner_step)
+        state = replace(state, adoptions=tuple(adoptions))
         state = replace(state, adoptions=untold(state))
     state = _settled(state, event.said)
     if event.fragment < len(state.fragments):
@@ -227,7 +244,7 @@ def _complained(state: State, event: MessageRefused) -> State:
 def _round_opened(state: State, event: RoundOpened) -> State:
     fragment = replace(
         state.fragments[event.fragment],
-        round=Round(event.round, event.version, True),
+        round=Round(event.round, event.version, True, event.tokens),
         refusals=0,
         wait_steps=1,
     )
@@ -235,7 +252,6 @@ def _round_opened(state: State, event: RoundOpened) -> State:
         changed(state, event.fragment, fragment),
         round=event.round,
         pace_seconds=event.pace_seconds,
-        run_tokens=event.tokens,
     )
 
 
@@ -249,19 +265,24 @@ def _window_closed(state: State, event: WindowClosed) -> State:
 
 def _merged(state: State, event: FragmentMerged) -> State:
     """A fragment has a new version. Work of ours that is in it must not be offered again."""
+    fragment = state.fragments[event.fragment]
+    assert fragment.round is not None and fragment.round.number == event.round
     fragment = replace(
-        state.fragments[event.fragment],
+        fragment,
         newest=event.version,
         manifest=event.parameters,
+        clock=RunClock(event.step, fragment.round.tokens),
         round=None,
     )
     for offer in state.sent:
         if offer.position in event.contributions:
-            fragment = replace(
-                fragment,
-                merged_step=max(fragment.merged_step, offer.learner_step),
-                merged_version=event.version,
-            )
+            fragment = replace(fragment, merged_version=event.version)
+            if offer.learner_step > fragment.merged_step:
+                fragment = replace(
+                    fragment,
+                    merged_step=offer.learner_step,
+                    merged_tokens=offer.tokens_trained,
+                )
     state = replace(
         changed(state, event.fragment, fragment),
         step=event.step,

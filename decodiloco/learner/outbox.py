@@ -104,7 +104,7 @@ def _farewell(state: State) -> LearnerLeft:
 
 
 def _tellable(state: State, draft: Draft, fragment: int) -> tuple[Adoption, ...]:
-    """Adoptions that this word may tell; those of its own fragment first.
+    """Adoptions that this word may tell, as they were made; if too many, its own fragment's first.
 
     An adoption is held back while an offer of the same fragment that was copied before it is
     still to be said, or may still be made: its work would be told overwritten, then offered.
@@ -122,4 +122,5 @@ def _tellable(state: State, draft: Draft, fragment: int) -> tuple[Adoption, ...]
         )
     ]
     free.sort(key=lambda adoption: adoption.fragment != fragment)
-    return tuple(free[:ADOPTIONS_MAX])
+    chosen = free[:ADOPTIONS_MAX]
+    return tuple(adoption for adoption in state.adoptions if adoption in chosen)

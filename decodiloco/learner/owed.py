@@ -18,6 +18,7 @@ from decodiloco.learner.state import (
     State,
     StoreCheckpoint,
 )
+from streams.events import DeltaOffered
 
 
 def owed_at_boundary(state: State, ahead: Iterable[int] = ()) -> tuple[BoundaryAsk, ...]:
@@ -61,6 +62,24 @@ def is_usable(state: State, copy: Copy) -> bool:
         and stale <= state.opening.run.merge.staleness_versions_max
         and _is_free(fragment, copy.base.version, copy.base.learner_step)
     )
+
+
+def copies_in_use(state: State) -> tuple[frozenset[int], ...]:
+    """Of each fragment, the steps of copies whose offers may be merged, or are and not adopted."""
+    steps: list[set[int]] = [
+        {fragment.merged_step} if fragment.merged_since(fragment.newest) is not None else set()
+        for fragment in state.fragments
+    ]
+    drafted = (draft.copy for draft in state.drafts)
+    boundary = (fragment.copy for fragment in state.fragments)
+    for copy in (*state.making, *drafted, *boundary):
+        if copy is not None:
+            steps[copy.fragment].add(copy.learner_step)
+    if isinstance(state.in_flight, DeltaOffered):
+        steps[state.in_flight.fragment].add(state.in_flight.learner_step)
+    for offer in state.sent:
+        steps[offer.fragment].add(offer.learner_step)
+    return tuple(map(frozenset, steps))
 
 
 def adoptable(state: State) -> tuple[tuple[int, int], ...]:
@@ -116,7 +135,7 @@ def _fetches(state: State) -> Iterator[Fetch]:
         if not state.refresh:
             held = max(held, fragment.anchor.version)
         if fragment.fetching < 0 and fragment.newest > held:
-            yield Fetch(index, fragment.newest, fragment.manifest)
+            yield Fetch(index, fragment.newest, fragment.manifest, fragment.clock)
 
 
 def _offers(state: State) -> Iterator[Offer]:

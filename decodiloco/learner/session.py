@@ -39,7 +39,11 @@ LEAVE_SECONDS_MAX = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The run's own clock, for schedules: merges so far, tokens trained by all, near the end."""
+    """The run's own clock, for schedules: merges, tokens trained by all, and near the end.
+
+    It stands at the newest merge that the learner's model holds: `tokens` are those that the run
+    had trained when that merge's round was opened.
+    """
 
     step: int
     tokens: int
@@ -118,9 +122,13 @@ class Session:
 
     @property
     def clock(self) -> Clock:
-        """The run's clock as far as it is known here."""
+        """The run's clock, as this model has it: that of the newest merge that is in it.
+
+        Step and tokens change at the join and at adoptions only, so a schedule that follows them
+        can be computed again from the tape; `closing` is heard as it comes.
+        """
         state = self._core.state
-        return Clock(state.step, state.run_tokens, state.closing)
+        return Clock(state.clock.step, state.clock.tokens, state.closing)
 
     def step(self, tokens: int, loss: float | torch.Tensor, cursor: Any = None) -> None:
         """One optimizer step was made on `tokens` tokens. Returns at once; may adopt in place.

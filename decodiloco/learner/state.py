@@ -18,16 +18,35 @@ LeaveReason = Literal["finished", "asked", "preempted", "failed"]
 Refresh = Literal["", "heal", "close"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
+class RunClock:
+    """How far the run was when a version was made: its merges, and the tokens of its round."""
+
+    step: int = 0
+    tokens: int = 0
+
+    def later(self, other: RunClock) -> RunClock:
+        """The later of two, in merges and in tokens each."""
+        return RunClock(max(self.step, other.step), max(self.tokens, other.tokens))
+
+
+START = RunClock()
+
+
+@dataclass(frozen=True)
 class Anchor:
-    """A version as it was put into the live parameters, and this learner's counters then."""
+    """The version that deltas are taken from, and this learner's counters where its work begins.
+
+    These are the counters at the adoption, except under *carry*: there at the copy of ours that
+    was merged last.
+    """
 
     version: int
     learner_step: int
     tokens_trained: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Copy:
     """A fragment as it stood at a boundary, and the anchor that its delta is taken from."""
 
@@ -49,16 +68,20 @@ class Copy:
         return self.tokens_trained - self.base.tokens_trained
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Round:
-    """A fragment's round that is not merged yet. `collecting`: its window is still open."""
+    """A fragment's round that is not merged yet. `collecting`: its window is still open.
+
+    `tokens` are those that the run had trained when it was opened.
+    """
 
     number: int
     version: int
     collecting: bool
+    tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sent:
     """An offer of ours on the tape whose end is not known yet."""
 
@@ -66,20 +89,23 @@ class Sent:
     fragment: int
     round: int
     learner_step: int
+    tokens_trained: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fragment:
     """One fragment as this learner sees it.
 
     `answered` is the round that was answered last, `refusals` counts those of the round at hand,
     `offered_step` the step of the newest copy that was offered, and `wait_steps` after that the
-    next may be made; `merged_step` and `merged_version` are those of our last merged offer.
-    `fetching` and `fetched` are versions on their way and at hand, -1 for none.
+    next may be made; `merged_step`, `merged_tokens` and `merged_version` are those of our last
+    merged offer. `fetching` and `fetched` are versions on their way and at hand, -1 for none.
+    `clock` is that of the newest version.
     """
 
     newest: int
     manifest: Manifest
+    clock: RunClock = START
     anchor: Anchor = Anchor(-1, 0, 0)
     copy: Copy | None = None
     round: Round | None = None
@@ -88,13 +114,19 @@ class Fragment:
     offered_step: int = -1
     wait_steps: int = 1
     merged_step: int = -1
+    merged_tokens: int = 0
     merged_version: int = -1
     fetching: int = -1
     fetched: int = -1
     fetch_seconds: float = 0.0
 
+    def merged_since(self, version: int) -> int | None:
+        """The step of our last copy since the anchor, if it is in a merge up to `version`."""
+        is_told = self.anchor.version < self.merged_version <= version
+        return self.merged_step if is_told and self.merged_step > self.anchor.learner_step else None
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Draft:
     """What is to be said once its turn comes, already durable.
 
@@ -126,7 +158,7 @@ class Checkpoint:
     manifest: Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """A learner between two happenings.
 
@@ -136,7 +168,8 @@ class State:
     not on the tape yet, `adoptions` those that no word has told. `refresh` asks for every
     fragment anew, overwritten at once: to heal what is not finite, or to close; `final` is true
     when the run's last versions stand in the model. `complaint` is why words of ours could not
-    be read, as the tape last told.
+    be read, as the tape last told. `step` is the newest merge that was heard of, `clock` that of
+    the newest merge in the model: it moves at adoptions only.
     """
 
     opening: Opening
@@ -161,7 +194,7 @@ class State:
     sent: tuple[Sent, ...] = ()
     adoptions: tuple[Adoption, ...] = ()
     step: int = 0
-    run_tokens: int = 0
+    clock: RunClock = START
     round: int = 0
     pace_seconds: float = 0.0
     closing: bool = False
@@ -198,7 +231,8 @@ class CopyFragments:
 class Adopt:
     """Put fetched versions into the live parameters: pairs of fragment and version.
 
-    A refresh overwrites whatever alpha is; to heal also zeroes the inner optimizer's moments.
+    A refresh overwrites whatever the settings are; to heal also zeroes the inner optimizer's
+    moments.
     """
 
     versions: tuple[tuple[int, int], ...]
@@ -215,11 +249,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Fetch a merged version of a fragment."""
+    """Fetch a merged version of a fragment; `clock` is the run's when it was made."""
 
     fragment: int
     version: int
     manifest: Manifest
+    clock: RunClock = START
 
 
 @dataclass(frozen=True, slots=True)

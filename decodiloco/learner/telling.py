@@ -27,7 +27,7 @@ from decodiloco.learner.happenings import (
     Stepped,
 )
 from decodiloco.learner.machine import changed, untold
-from decodiloco.learner.state import Anchor, Copy, Draft, Fragment, State
+from decodiloco.learner.state import Anchor, Copy, Draft, Fragment, Refresh, State
 from streams.events import Adoption, LearnerLeft
 from streams.frozen import replace
 
@@ -75,7 +75,7 @@ def _loaded(state: State, happening: Loaded) -> State:
         replace(fragment, anchor=Anchor(version, state.learner_step, state.tokens_trained))
         for fragment, version in zip(state.fragments, happening.versions, strict=True)
     )
-    return replace(state, fragments=fragments, nonce=happening.nonce)
+    return replace(state, fragments=fragments, nonce=happening.nonce, clock=happening.clock)
 
 
 def _stepped(state: State, happening: Stepped) -> State:
@@ -108,11 +108,15 @@ def _copied(state: State, happening: Copied) -> State:
 
 
 def _adopted(state: State, happening: Adopted) -> State:
-    """New anchors. A version that was adopted before, and is written again, is no adoption."""
+    """New anchors. Every write is an adoption to tell, so that it can be done again from the tape.
+
+    Only at the end a version that was in the model before, and is written again, is none: the
+    run's last versions say it.
+    """
     for index, version in happening.versions:
         fragment = state.fragments[index]
         assert version >= fragment.anchor.version >= 0, "versions never go back"
-        if version > fragment.anchor.version:
+        if version > fragment.anchor.version or happening.refresh == "heal":
             adoption = Adoption(
                 fragment=index,
                 version=version,
@@ -123,11 +127,12 @@ def _adopted(state: State, happening: Adopted) -> State:
             state = replace(state, adoptions=(*state.adoptions, adoption))
         fragment = replace(
             fragment,
-            anchor=Anchor(version, state.learner_step, state.tokens_trained),
+            anchor=_anchor(state, fragment, version, happening.refresh),
             fetched=-1 if fragment.fetched <= version else fragment.fetched,
             copy=None if happening.refresh else fragment.copy,
         )
         state = changed(state, index, fragment)
+    state = replace(state, clock=state.clock.later(happening.clock))
     state = replace(state, adoptions=untold(state))
     if happening.refresh == "heal":
         state = replace(state, healed_step=state.learner_step)
@@ -136,6 +141,18 @@ def _adopted(state: State, happening: Adopted) -> State:
     if happening.refresh and happening.refresh == state.refresh:
         state = replace(state, refresh="")
     return state
+
+
+def _anchor(state: State, fragment: Fragment, version: int, refresh: Refresh) -> Anchor:
+    """Where work from this version begins: here, as all before is overwritten.
+
+    Under *carry* nothing is: what was not in a merge yet goes on to be offered.
+    """
+    if refresh or not state.opening.run.adoption.carry:
+        return Anchor(version, state.learner_step, state.tokens_trained)
+    if fragment.merged_since(version) is not None:
+        return Anchor(version, fragment.merged_step, fragment.merged_tokens)
+    return replace(fragment.anchor, version=version)
 
 
 def _told_of_offer(state: State, happening: OfferBegun | OfferStored | OfferFailed) -> State:

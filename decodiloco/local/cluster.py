@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,11 +33,14 @@ from decodiloco.local.supervisor import Supervisor, end_leftovers
 from decodiloco.local.view import Display
 from decodiloco.places import Places, open_places
 from streams.errors import StreamMissing, Trouble
+from streams.inbox import Inbox
 from streams.nats_server import NatsServer
 
 TICK_SECONDS = 0.25
 QUIET_SECONDS_MAX = 180.0
 FAREWELL_SECONDS_MAX = 90.0
+MEETING_SECONDS_MAX = 60.0
+LEAVE_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Cluster:
         self._supervisor = Supervisor(folder, display.note)
         self._heard_seconds = 0.0
         self._evaluator_heard = asyncio.Event()
+        self._learners_there = asyncio.Event()
+        self._read: tuple[str, int] = "", 0  # of our inbox: its life, and how far syncers came
         self._is_new = config_there(folder) is None
 
     async def run(self, kills: Sequence[Kill]) -> Story:
@@ -128,6 +133,9 @@ class Cluster:
         while self.story.position < last:
             for envelope in await places.tape.read(self.story.position):
                 self.story.hear(envelope, now)
+                source = envelope.source
+                if source is not None and source.inbox == self._config.here.region:
+                    self._read = source.life, source.sequence
         if self.story.position > 1:
             self._display.note(
                 f"continuing run {self.story.run} at step {self.story.step} "
@@ -155,6 +163,7 @@ class Cluster:
                 others = [
                     group.create_task(self._follow(places)),
                     group.create_task(self._listen(places)),
+                    group.create_task(self._meet(inbox)),
                     group.create_task(injector.run(coming)),
                 ]
                 await self._until_finished()
@@ -165,11 +174,32 @@ class Cluster:
 
     async def _keep(self, role: Role) -> None:
         """Keeps a process. A syncer ends with its run: one is needed again by a late evaluator."""
+        if role.name in syncer_ids(self._size.syncers):
+            await self._learners_there.wait()
         await self._supervisor.keep(role)
         while role.name in syncer_ids(self._size.syncers):
             await self._evaluator_heard.wait()
             self._evaluator_heard.clear()
             await self._supervisor.keep(role)
+
+    async def _meet(self, inbox: Inbox) -> None:
+        """Until syncers may start: in the middle of a closing, not before learners are back.
+
+        A syncer alone would soon close the run without those who take longer to start.
+        """
+        if self.story.closing and self.story.closed is None:
+            roles = learner_roles(str(self._folder), self._size.learners)
+            missed = {role.id for role in roles if self._is_due(role.id)}
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MEETING_SECONDS_MAX), aclosing(inbox.follow(0)) as said:
+                    async for letter in said:
+                        life, sequence = self._read
+                        is_new = letter.source.life != life or letter.source.sequence > sequence
+                        if is_new and letter.kind == "learner_joined":
+                            missed.discard(letter.speaker)
+                        if not missed:
+                            break
+        self._learners_there.set()
 
     def _is_due(self, learner: str) -> bool:
         lane = self.story.lanes.get(learner)
@@ -209,9 +239,17 @@ class Cluster:
         self._display.tick(self.story)
 
     async def _stop(self) -> None:
-        """Learners first, so that a syncer still hears them leave; the recorder last."""
+        """Learners first, so that a syncer still hears them leave; the recorder last.
+
+        In the middle of a closing the syncers go first: they would close the run without the
+        learners. Of a closed run learners take leave by themselves, in a moment.
+        """
         folder = str(self._folder)
         learners = [role.name for role in learner_roles(folder, self._size.learners)]
+        if self.story.closed is not None:
+            await self._supervisor.ended(learners, LEAVE_SECONDS_MAX)
+        elif self.story.closing:
+            await self._supervisor.stop(syncer_ids(self._size.syncers))
         await self._supervisor.stop([*learners, "evaluator", "open"])
         await self._supervisor.stop(syncer_ids(self._size.syncers))
         await self._supervisor.stop(["recorder"])

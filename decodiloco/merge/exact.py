@@ -41,8 +41,7 @@ def tree_sum(values: Wide) -> float:
     is added to the lower half until one value is left. A zero changes no sum, so the padding is
     only a way to say which pairs meet.
     """
-    size = 1 << max(0, len(values) - 1).bit_length()
-    level = np.zeros((1, size))
+    level = np.zeros((1, _power_of_two(len(values))))
     level[0, : len(values)] = values
     _halve(level)
     return float(level[0, 0])
@@ -72,11 +71,12 @@ class SquareSum:
         size = len(chunk)
         blocks = -(-size // BLOCK_ELEMENTS)
         self._open = size == blocks * BLOCK_ELEMENTS
-        squares = np.empty(CHUNK_ELEMENTS) if scratch is None else scratch
-        squares = squares[: blocks * BLOCK_ELEMENTS]
+        width = BLOCK_ELEMENTS if blocks > 1 else _power_of_two(size)  # less of it is zeros
+        squares = np.empty(blocks * width) if scratch is None else scratch
+        squares = squares[: blocks * width]
         np.multiply(chunk, chunk, out=squares[:size], dtype=np.float64)
         squares[size:] = 0.0
-        table = squares.reshape(blocks, BLOCK_ELEMENTS)
+        table = squares.reshape(blocks, width)
         _halve(table)
         self._blocks.append(table[:, 0].copy())
 
@@ -90,7 +90,7 @@ def square_sum(array: Floats) -> float:
     flat = array.reshape(-1)
     found = SquareSum()
     with np.errstate(all="ignore"):  # what is not finite shows in the result
-        scratch = np.empty(CHUNK_ELEMENTS)
+        scratch = np.empty(CHUNK_ELEMENTS) if len(flat) > BLOCK_ELEMENTS else None
         for start in range(0, len(flat), CHUNK_ELEMENTS):
             found.add(flat[start : start + CHUNK_ELEMENTS], scratch)
     return found.total()
@@ -125,6 +125,11 @@ class WeightedSum:
                 np.multiply(wide, scale, out=wide)
                 np.add(total, wide, out=total)
         out[...] = total
+
+
+def _power_of_two(size: int) -> int:
+    """The least power of two that is not below `size`; 1 for nothing."""
+    return 1 << max(0, size - 1).bit_length()
 
 
 def _halve(table: Wide) -> None:

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from decodiloco.errors import BlobCorrupt
@@ -22,6 +23,8 @@ TENSORS_MAX = 100_000
 DIMENSIONS_MAX = 32
 CHUNK_BYTES = 8 * 1024 * 1024
 METADATA = "decodiloco"
+HELD_BYTES_MAX = 64 * 1024  # of a header that is kept, as it will soon be read again
+HELD_MAX = 128
 
 ITEM_BYTES = {"F32": 4, "BF16": 2, "I64": 8, "U8": 1}
 
@@ -97,14 +100,23 @@ def render_header(header: Header) -> bytes:
 def parse_header(payload: bytes, key: str) -> Header:
     """The header in these bytes of blob `key`. Raises BlobCorrupt, whatever the bytes are."""
     try:
-        header = _parsed(json.loads(payload[LENGTH_BYTES:]))
-        canonical = render_header(header) == payload
+        is_small = len(payload) <= HELD_BYTES_MAX
+        header, canonical = _held(payload) if is_small else _judged(payload)
     except _UNFIT as why:
         told = f"{type(why).__name__}: {why}"[:120]
         raise BlobCorrupt(f"blob {key}: its header is none of ours: {told}") from None
     if not canonical:
         raise BlobCorrupt(f"blob {key}: its header is not in canonical form")
     return header
+
+
+def _judged(payload: bytes) -> tuple[Header, bool]:
+    """The header in these bytes, and whether it is in canonical form."""
+    header = _parsed(json.loads(payload[LENGTH_BYTES:]))
+    return header, render_header(header) == payload
+
+
+_held = lru_cache(HELD_MAX)(_judged)  # a blob is opened by a merge, its checks and its learners
 
 
 def _parsed(table: Any) -> Header:
@@ -137,5 +149,4 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**53
 
 
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode

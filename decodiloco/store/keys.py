@@ -15,6 +15,25 @@ def _mark(manifest: Manifest) -> str:
     return manifest.digest.hex()[:16]
 
 
+KINDS = (
+    "opening",
+    "delta",
+    "global",
+    "outer",
+    "report",
+    "checkpoint",
+    "snapshot",
+    "archive",
+    "doctor",
+)
+
+
+def prefixes_of(run: str) -> dict[str, str]:
+    """The prefix of each kind of blob, and of the whole `run`; each ends in a slash."""
+    root = f"{checked(run, 'run')}/"
+    return {"run": root, **{kind: f"{root}{kind}/" for kind in KINDS}}
+
+
 def opening_key(run: str, manifest: Manifest) -> str:
     return f"{checked(run, 'run')}/opening/{_mark(manifest)}"
 

@@ -9,15 +9,18 @@ it, or dropped if none did; else lost, when the life that trained it ended; else
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+from streams.frozen import replace
 
 Fate = Literal["merged", "left_out", "refused", "superseded", "dropped", "lost"]
 Paint = Callable[["Span"], "Span"]
 FATES: tuple[Fate, ...] = ("merged", "left_out", "refused", "superseded", "dropped", "lost")
+_PLACES = {fate: place for place, fate in enumerate(FATES)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Span:
     """Tokens `begin + 1 .. end`, all with the same history.
 
@@ -46,7 +49,7 @@ class Span:
         return self.fate or "dropped"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Account:
     """One learner's tokens for one fragment; `merged_step`: its step at the last merged offer."""
 
@@ -69,9 +72,9 @@ class Account:
 
     def settle(self, offer: int, fate: Fate, learner_step: int = 0) -> Account:
         """An offer in flight came to its end: merged, left out or superseded."""
-        spans = tuple(_settled(span, offer, fate) for span in self.spans)
+        spans = [_settled(span, offer, fate) for span in self.spans]
         step = max(self.merged_step, learner_step) if fate == "merged" else self.merged_step
-        return replace(self, merged_step=step, spans=spans)._compacted()
+        return self._compacted(spans, step)
 
     def adopted(self, tokens: int) -> Account:
         """A merged version overwrote all work up to this token."""
@@ -88,8 +91,8 @@ class Account:
             trained,
             lambda span: span if span.gone else replace(span, gone="died"),
         )
-        kept = tuple(span for span in account.spans if span.end <= trained)
-        return replace(account, spans=kept)._compacted()
+        kept = [span for span in account.spans if span.end <= trained]
+        return account._compacted(kept, account.merged_step)
 
     def taken(self, merging: Collection[int]) -> int:
         """The last token that is settled, merged, or in one of these offers.
@@ -116,7 +119,7 @@ class Account:
             inside = begin <= span.begin and span.end <= end
             return paint(span) if inside and span.gone != "merged" else span
 
-        return replace(self, spans=tuple(map(painted, self._cut(begin, end))))._compacted()
+        return self._compacted([painted(span) for span in self._cut(begin, end)], self.merged_step)
 
     def _cut(self, begin: int, end: int) -> Iterator[Span]:
         """The spans, with a border at begin and at end, and reaching to end."""
@@ -127,23 +130,19 @@ class Account:
         if reach < end:
             yield from _split(Span(reach, end), borders)
 
-    def _compacted(self) -> Account:
-        counts = dict(zip(FATES, self.counts, strict=True))
-        done = 0
-        for span in self.spans:
-            if span.settled is None:
+    def _compacted(self, spans: list[Span], merged_step: int) -> Account:
+        """With these spans: those settled at the front are counted, like ones become one."""
+        counts, settled, done = list(self.counts), self.settled_tokens, 0
+        for span in spans:
+            fate = span.settled
+            if fate is None:
                 break
-            counts[span.settled] += span.end - span.begin
+            counts[_PLACES[fate]] += span.end - span.begin
+            settled = span.end
             done += 1
-        rest = _joined(self.spans[done:])
-        settled = self.spans[done - 1].end if done else self.settled_tokens
+        rest = _joined(spans[done:])
         assert not rest or rest[0].begin == settled, "an account has a gap"
-        return replace(
-            self,
-            settled_tokens=settled,
-            counts=tuple(counts[fate] for fate in FATES),
-            spans=rest,
-        )
+        return Account(merged_step, settled, tuple(counts), rest)
 
 
 def _settled(span: Span, offer: int, fate: Fate) -> Span:
@@ -162,11 +161,21 @@ def _split(span: Span, borders: tuple[int, ...]) -> Iterator[Span]:
     yield span
 
 
-def _joined(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+def _joined(spans: list[Span]) -> tuple[Span, ...]:
     kept: list[Span] = []
     for span in spans:
-        if kept and replace(kept[-1], begin=span.begin, end=span.end) == span:
+        if kept and _are_alike(kept[-1], span):
             kept[-1] = replace(kept[-1], end=span.end)
         else:
             kept.append(span)
     return tuple(kept)
+
+
+def _are_alike(span: Span, next_: Span) -> bool:
+    """Whether two spans, one behind the other, have the same history."""
+    return (
+        span.offer == next_.offer
+        and span.fate == next_.fate
+        and span.by == next_.by
+        and span.gone == next_.gone
+    )

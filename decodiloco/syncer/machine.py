@@ -162,7 +162,8 @@ def _joined(state: State, event: LearnerJoined) -> State:
 
 def _left(state: State, event: LearnerLeft) -> State:
     learner = state.learners[event.learner]
-    learner = offers.adopted(learner, event.adopted)
+    carry = state.config.adoption.carry and event.reason != "finished"  # the end overwrites
+    learner = offers.adopted(learner, event.adopted, carry)
     learner = replace(
         learner,
         said=event.said,

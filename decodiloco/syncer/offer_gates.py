@@ -40,7 +40,7 @@ def adoption_fault(state: State, learner: Learner, word: DeltaOffered | LearnerL
         fragment, version = adoption.fragment, adoption.version
         if fragment >= len(versions):
             return f"adopted: no fragment {fragment}"
-        if version <= versions[fragment]:
+        if version < versions[fragment]:  # the same is written again to heal
             return f"adopted: version {version} of fragment {fragment} goes back"
         if version > state.versions[fragment]:
             return f"adopted: no version {version} of fragment {fragment}"
@@ -145,13 +145,14 @@ def _adopted(state: State, learner: Learner, word: DeltaOffered) -> str | None:
 
 def _base(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     begin = word.learner_step - word.inner_steps
-    then = adopted(learner, (a for a in word.adopted if a.learner_step < word.learner_step))
+    earlier = (a for a in word.adopted if a.learner_step < word.learner_step)
+    then = adopted(learner, earlier, state.config.adoption.carry)
     if word.base_version != then.adopted[word.fragment]:
         return (
             f"unknown base version {word.base_version}; "
             f"this learner holds {then.adopted[word.fragment]}"
         )
-    if begin < then.anchor_steps[word.fragment]:
+    if begin < then.anchor_steps[word.fragment] and not state.config.adoption.carry:
         return f"counters: begins at step {begin}, before its base was adopted"
     return None
 

@@ -22,15 +22,16 @@ def offered(state: State, event: DeltaOffered) -> State:
     Adoptions made before the copy come before the offer, later ones after it. An older offer of
     this learner that still waits for the same fragment is superseded.
     """
-    before = state.learners[event.learner]
-    learner = adopted(before, (a for a in event.adopted if a.learner_step < event.learner_step))
-    begin = event.tokens_trained - event.tokens
-    learner = _account(
-        learner,
-        event.fragment,
-        lambda account: account.offered(begin, event.tokens_trained, state.position),
-    )
-    learner = adopted(learner, (a for a in event.adopted if a.learner_step >= event.learner_step))
+    before, carry = state.learners[event.learner], state.config.adoption.carry
+    earlier = (a for a in event.adopted if a.learner_step < event.learner_step)
+    later = (a for a in event.adopted if a.learner_step >= event.learner_step)
+    learner = adopted(before, earlier, carry)
+    begin, end = event.tokens_trained - event.tokens, event.tokens_trained
+    if carry:  # an offer holds all that its learner has: what is from before it was overwritten
+        learner = _account(learner, event.fragment, methodcaller("adopted", begin))
+    covers = methodcaller("offered", begin, end, state.position)
+    learner = _account(learner, event.fragment, covers)
+    learner = adopted(learner, later, carry)
     learner = replace(
         learner,
         status="live",
@@ -108,19 +109,28 @@ def said(state: State, name: str, number: int) -> State:
     )
 
 
-def adopted(learner: Learner, adoptions: Iterable[Adoption]) -> Learner:
-    """The learner after it put merged versions into its live parameters."""
+def adopted(learner: Learner, adoptions: Iterable[Adoption], carry: bool) -> Learner:
+    """The learner after it put merged versions into its live parameters.
+
+    Under *carry* work that is in no merge yet is not overwritten: its next offer holds it.
+    """
+    told = sorted(adoptions, key=lambda a: (a.learner_step, a.fragment, a.version))
+    if not told:
+        return learner
     versions, steps = list(learner.adopted), list(learner.anchor_steps)
-    for adoption in sorted(adoptions, key=lambda a: (a.learner_step, a.fragment, a.version)):
-        versions[adoption.fragment] = adoption.version
-        steps[adoption.fragment] = adoption.learner_step
-        overwrite = methodcaller("adopted", adoption.tokens_trained)
-        learner = replace(
-            _account(learner, adoption.fragment, overwrite),
-            learner_step=max(learner.learner_step, adoption.learner_step),
-            tokens_trained=max(learner.tokens_trained, adoption.tokens_trained),
-        )
-    return replace(learner, adopted=tuple(versions), anchor_steps=tuple(steps))
+    accounts = list(learner.accounts)
+    for one in told:
+        versions[one.fragment], steps[one.fragment] = one.version, one.learner_step
+        if not carry:
+            accounts[one.fragment] = accounts[one.fragment].adopted(one.tokens_trained)
+    return replace(
+        learner,
+        adopted=tuple(versions),
+        anchor_steps=tuple(steps),
+        accounts=tuple(accounts),
+        learner_step=max(learner.learner_step, *(one.learner_step for one in told)),
+        tokens_trained=max(learner.tokens_trained, *(one.tokens_trained for one in told)),
+    )
 
 
 def superseded(state: State, fragment: int, positions: Iterable[int]) -> State:

@@ -6,6 +6,7 @@ carries it out. A new syncer starts such a wait afresh.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -135,8 +136,16 @@ Ask = (
 
 
 def owed(state: State) -> tuple[Ask, ...]:
-    """All asks of a state, in a fixed order."""
-    return tuple(_owed(state))
+    """All asks of a state, in a fixed order. Asked of the same state again, it does not look."""
+    for held, asks in tuple(_newest):
+        if held is state:
+            return asks
+    asks = tuple(_owed(state))
+    _newest.append((state, asks))
+    return asks
+
+
+_newest: deque[tuple[State, tuple[Ask, ...]]] = deque(maxlen=1)  # a leader asks at every turn
 
 
 def _owed(state: State) -> Iterator[Ask]:

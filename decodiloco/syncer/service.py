@@ -13,6 +13,7 @@ import time
 import numpy as np
 
 from decodiloco.config import Config
+from decodiloco.config_faults import first_difference
 from decodiloco.errors import ConfigDiffers
 from decodiloco.merge.self_test import self_test
 from decodiloco.places import Places, open_places
@@ -169,11 +170,9 @@ async def run_syncer(config: Config, name: str, places: Places | None = None) ->
     places = places or await open_places(config, f"syncer-{name}")
     try:
         state = await catch_up(places)
-        if state.config.digest != config.run.digest:
-            raise ConfigDiffers(
-                f"run {config.run.name} was opened with other settings than this config's; "
-                f"use the run.toml that it was opened with, or another run name"
-            )
+        difference = first_difference(config.run, state.config)
+        if difference is not None:
+            raise ConfigDiffers(f"run {config.run.name}: {difference}")
         await Syncer(config, name, places, Follower(places, state)).run()
     except ExceptionGroup as group:  # a task group wraps what one of its tasks died of
         raise group.exceptions[0] from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 from blake3 import blake3
@@ -21,6 +21,7 @@ SNAPSHOT_BYTES_MAX = 1024**3
 SNAPSHOT_DEPTH_MAX = 12
 
 _MAPS = ("rounds", "offers", "learners", "speakers", "inboxes")
+_LEAVES = frozenset((bool, int, float, str, bytes, type(None)))
 _STATE = TypeAdapter(State)
 
 
@@ -85,12 +86,10 @@ def decode_state(opening: Opening, payload: bytes) -> State:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump()
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return [[key, _plain(value[key])] for key in sorted(value)]
+    if isinstance(value, BaseModel) or type(value) in _LEAVES:
+        return value
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value
+    if isinstance(value, Mapping):
+        return [[key, _plain(value[key])] for key in sorted(value)]
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}

@@ -33,7 +33,7 @@ class Offer:
     manifest: Manifest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Learner:
     """One learner id: its newest life, how far it came, and the fates of its tokens.
 
@@ -63,7 +63,7 @@ class Learner:
 
     def fates(self, fragment: int) -> dict[str, int]:
         """Tokens of each fate for one fragment, open ones among them: together all trained."""
-        totals = {str(fate): tokens for fate, tokens in self.accounts[fragment].totals().items()}
+        totals: dict[str, int] = {**self.accounts[fragment].totals()}
         unsettled = self.tokens_trained - sum(totals.values())
         gone = self.status == "lost"
         totals["lost"] += unsettled if gone else 0
@@ -71,7 +71,7 @@ class Learner:
         return totals
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Round:
     """A round that is not merged yet. `since`: the position at which it was opened last.
 
@@ -92,7 +92,7 @@ class Round:
         return self.closed_at == 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Merged:
     """The newest version of a fragment. Version 0 has neither momentum nor report."""
 
@@ -103,7 +103,7 @@ class Merged:
     round: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timings:
     """Exponential averages (factor 0.5) of measured durations, in seconds; None: not yet known."""
 
@@ -111,7 +111,7 @@ class Timings:
     merge_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class State:
     """A run up to `position`. `digest` is that of the last record: the tip of the chain.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from decodiloco.config import Run
 from decodiloco.merge.fragment import Contribution, MergeOrder, MergeSettings
 from decodiloco.store.keys import delta_key
 from decodiloco.syncer.state import Offer, State
@@ -36,14 +37,19 @@ def merge_order(
         momentum=before.momentum,
         report=before.report,
         report_round=before.round if before.report else None,
-        settings=MergeSettings(
-            lr=config.outer.lr,
-            mu=config.outer.momentum,
-            norm_clip=None if config.merge.norm_clip == "none" else config.merge.norm_clip,
-            delta_codec=config.codecs.delta,
-            fragment_codec=config.codecs.fragment,
-            fetch_seconds_max=config.times.fetch_seconds_max,
-        ),
+        settings=merge_settings(config),
+    )
+
+
+def merge_settings(run: Run) -> MergeSettings:
+    """What a run's config says about merging."""
+    return MergeSettings(
+        lr=run.outer.lr,
+        mu=run.outer.momentum,
+        norm_clip=None if run.merge.norm_clip == "none" else run.merge.norm_clip,
+        delta_codec=run.codecs.delta,
+        fragment_codec=run.codecs.fragment,
+        fetch_seconds_max=run.times.fetch_seconds_max,
     )
 
 

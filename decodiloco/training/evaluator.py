@@ -16,6 +16,7 @@ from typing import TypeVar
 import torch
 
 from decodiloco.config import Config
+from decodiloco.config_faults import first_difference
 from decodiloco.errors import ConfigDiffers
 from decodiloco.opening import decode_opening
 from decodiloco.places import Places, open_places
@@ -85,14 +86,12 @@ class Evaluator:
         run = self._config.run
         if not isinstance(opened, RunOpened):
             raise ChainBroken(envelope.position, "the first record opens no run")
-        if opened.config_digest != run.digest:
-            raise ConfigDiffers(
-                f"run {run.name}: this [run] config is not the one that the run was opened with; "
-                "take that one, or give this run another name"
-            )
         key = opening_key(run.name, opened.opening)
         payload = await asyncio.to_thread(read_small, self._places.store, key, opened.opening)
         opening = decode_opening(payload, opened.opening)
+        difference = first_difference(run, opening.run)
+        if difference is not None:
+            raise ConfigDiffers(f"run {run.name}: {difference}")
         self._position = envelope.position
         cut = Cut(0, (0,) * run.fragments, 0, opening.fragments)
         return Watch(run.evaluate_every_merges, self._corpus.digest, cut, cut)

@@ -1,7 +1,7 @@
 """The inner learning rate as a pure function of the run's clock. Knows no optimizer.
 
 The clock is the run's, not the learner's: a learner that joins late, or is slow, trains at the
-rate that the run is at.
+rate that the run was at when the newest merge in its model was made.
 """
 
 from __future__ import annotations

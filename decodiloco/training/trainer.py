@@ -6,15 +6,18 @@ the session's business.
 
 from __future__ import annotations
 
+import random
 import signal
 import time
 from types import FrameType
 from typing import Literal
 
+import numpy as np
 import torch
+from blake3 import blake3
 from torch import nn
 
-from decodiloco.config import Config, Training
+from decodiloco.config import Config, Run, Training
 from decodiloco.errors import ConfigInvalid
 from decodiloco.learner.session import Session, join
 from decodiloco.stopping import heeded
@@ -62,6 +65,7 @@ def run_learner(config: Config, learner_id: str) -> None:
     corpus = read_corpus(run.training, run.model.context)
     gpt = build(run.model).to(device)
     optimizer = adamw(gpt, run.training)
+    seed_draws(run, learner_id)
     with join(config, learner=learner_id, model=gpt, optimizer=optimizer) as session:
         stop.gentle = True
         _train(config, session, gpt, optimizer, corpus, stop)
@@ -84,7 +88,8 @@ def _train(
     logger = log("trainer")
     tell_at_seconds = time.monotonic()
     while not session.finished:
-        rate = learning_rate(run, session.clock.step, session.clock.tokens)
+        clock = session.clock  # one reading a step: what the tape can tell again
+        rate = learning_rate(run, clock.step, clock.tokens)
         for group in optimizer.param_groups:
             group["lr"] = rate
         windows = torch.from_numpy(batches.take()).to(device)
@@ -92,7 +97,7 @@ def _train(
         tokens = windows[:, 1:].numel()
         session.step(tokens=tokens, loss=loss, cursor=batches.cursor)
         if time.monotonic() >= tell_at_seconds:
-            logger.info("training", run_step=session.clock.step, loss=round(loss, 4))
+            logger.info("training", run_step=clock.step, loss=round(loss, 4))
             tell_at_seconds = time.monotonic() + TELL_SECONDS
         if stop.reason is not None:
             session.leave(stop.reason)
@@ -117,6 +122,18 @@ def adamw(gpt: nn.Module, training: Training) -> torch.optim.AdamW:
         {"params": gains, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=training.lr, betas=BETAS)
+
+
+def seed_draws(run: Run, learner: str) -> None:
+    """Sets the random states of Python, numpy and torch by the run's seed and the learner's id.
+
+    The built-in trainer draws nothing, but its checkpoints hold these states; so they can be made
+    again, byte for byte.
+    """
+    drawn = blake3(b"decodiloco draws 1 %d " % run.model.seed + learner.encode()).digest()
+    random.seed(drawn)
+    np.random.seed(np.frombuffer(drawn, "<u4"))
+    torch.manual_seed(int.from_bytes(drawn[:8], "little") >> 1)
 
 
 def train_one_step(

@@ -18,6 +18,7 @@ from replay.progress import progress
 from streams.errors import AskedWrongly
 
 if TYPE_CHECKING:
+    from replay.goodput.scavenging import Availability
     from replay.goodput.settings import Clock, Scenario
     from replay.goodput.study import Length
 
@@ -35,6 +36,25 @@ TraceOption = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Such as costs.up_seconds=25."),
+]
+TapeOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Write a run on this cluster as a synthetic tape into this folder."
+    ),
+]
+RunOption = Annotated[
+    Path | None,
+    typer.Option(metavar="run.toml", help="With --tape: the run; it must have an end."),
+]
+FailuresOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001,
+        max=1e6,
+        help="With --tape: so many failures of the cluster in the run; by default as many as in "
+        "as many steps of the cluster.",
+    ),
 ]
 PlotOption = Annotated[
     list[Path] | None,
@@ -69,6 +89,9 @@ def goodput(
     ] = 0.25,
     settings: SetOption = None,
     plot: PlotOption = None,
+    tape: TapeOption = None,
+    run: RunOption = None,
+    failures: FailuresOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
     ] = False,
@@ -76,7 +99,8 @@ def goodput(
     """Simulate millions of chips: goodput, uptime, and where the rest of the time goes.
 
     Without --table, --bandwidth, --checkpoints or --scavenge: one cluster, with the rounds of the
-    method on top. The same seed gives the same figures anywhere.
+    method on top. The same seed gives the same figures anywhere. With --tape: writes a run that
+    nobody trained, under the same failures, for `replay retrain` to train a small model under.
     """
     from replay.goodput.settings import scenario_of
     from replay.goodput.study import Length
@@ -86,13 +110,16 @@ def goodput(
         raise AskedWrongly("ask for one of --table, --bandwidth, --checkpoints and --scavenge")
     if plot and not table:
         raise AskedWrongly("--plot goes with --table")
-    cluster: dict[str, Any] = {"chips": chips, "learners": learners}
-    told = {name: value for name, value in cluster.items() if value is not None}
-    if not elastic:
-        told["elastic"] = False
+    _check_tape_options(tape, run, failures, table or bandwidth or checkpoints)
+    told: dict[str, Any] = {} if elastic else {"elastic": False}
+    cluster = {"chips": chips, "learners": learners}
+    told |= {name: value for name, value in cluster.items() if value is not None}
     scenario = scenario_of(settings or [], {"cluster": told})
     begun, length = time.perf_counter(), Length(days, seeds, seed)
-    if table:
+    if tape is not None and run is not None:
+        scenario = scenario.with_clock(_clocks(clock)[0])
+        result = _tape(scenario, tape, run, failures, seed, scavenge)
+    elif table:
         result = _table(scenario, _clocks(clock), length, plot or [])
     elif bandwidth:
         result = _bandwidth()
@@ -193,19 +220,54 @@ def _checkpoints(seed: int) -> Mapping[str, object]:
     return {"checkpoints": rows}
 
 
-def _scavenge(scenario: Scenario, trace: str) -> Mapping[str, object]:
-    from replay.goodput import scavenging, told
-    from replay.goodput.settings import DAY_SECONDS
+def _check_tape_options(
+    tape: Path | None, run: Path | None, failures: float | None, other: bool
+) -> None:
+    if tape is None:
+        if run is not None or failures is not None:
+            raise AskedWrongly("--run and --failures go with --tape")
+        return
+    if run is None:
+        raise AskedWrongly("--tape wants the run that is written: --run run.toml")
+    if other:
+        raise AskedWrongly("--tape goes with one cluster: no --table, --bandwidth, --checkpoints")
+
+
+def _tape(
+    scenario: Scenario,
+    tape: Path,
+    run: Path,
+    failures: float | None,
+    seed: int,
+    trace: str | None,
+) -> Mapping[str, object]:
+    from replay.goodput.tape import Asked, tape_lines, write_tape
+
+    there = None if trace is None else _availability(scenario, trace)
+    told = write_tape(scenario, Asked(tape, run, failures, seed), there)
+    tape_lines(run, told, print)
+    return told
+
+
+def _availability(scenario: Scenario, trace: str) -> Availability:
+    from replay.goodput import scavenging
     from replay.goodput.trace_file import read_trace
 
     asked, base = scenario.scavenging, float(scenario.cluster.learners)
     period_seconds = asked.period_hours * 3600.0
     if trace == "work":
-        there = scavenging.by_work(base, asked.extra, period_seconds)
-    elif trace == "clock":
-        there = scavenging.by_clock(asked.extra, period_seconds, asked.share)
-    else:
-        there = read_trace(Path(trace))
+        return scavenging.by_work(base, asked.extra, period_seconds)
+    if trace == "clock":
+        return scavenging.by_clock(asked.extra, period_seconds, asked.share)
+    return read_trace(Path(trace))
+
+
+def _scavenge(scenario: Scenario, trace: str) -> Mapping[str, object]:
+    from replay.goodput import scavenging, told
+    from replay.goodput.settings import DAY_SECONDS
+
+    asked, base = scenario.scavenging, float(scenario.cluster.learners)
+    there = _availability(scenario, trace)
     budget_seconds = asked.budget_days * DAY_SECONDS
     found = {
         "decoupled": scavenging.decoupled(base, there, budget_seconds, asked.join_seconds),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 BLOCK = 4096
-LIFE, ROUNDS, SYNCER, BARRIER, CHECKPOINTS = range(5)
+LIFE, ROUNDS, SYNCER, BARRIER, CHECKPOINTS, TAPE = range(6)
 
 
 def uniforms(seed: int, purpose: int, learner: int = 0) -> Iterator[float]:

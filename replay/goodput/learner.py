@@ -41,11 +41,15 @@ class Stretches:
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """A whole life: seconds by class (they add up to its length), its stretches, its failures."""
+    """A whole life: seconds by class (they add up to its length), its stretches, its failures.
+
+    `outages` are the moments from which it had no slice, or waited for all to start again.
+    """
 
     seconds: dict[str, float]
     stretches: Stretches
     failures: int
+    outages: list[float]
 
 
 def live(
@@ -55,7 +59,7 @@ def live(
     life = _Life(scenario, learner, until_seconds, uniforms)
     while life.now < until_seconds:
         life.go_on()
-    return Lived(life.seconds, life.stretches, life.failures)
+    return Lived(life.seconds, life.stretches, life.failures, life.outages)
 
 
 class _Life:
@@ -75,6 +79,7 @@ class _Life:
         self.keeps = costs.failing_step == "kept"
         self.seconds = dict.fromkeys(CLASSES, 0.0)
         self.stretches = Stretches([], [], [])
+        self.outages: list[float] = []
         self.away: list[float] = []  # heap of the moments at which slices are back
         self.now = 0.0
         self.failures = 0
@@ -157,6 +162,8 @@ class _Life:
 
     def _pause(self, kind: str, length: float) -> bool:
         """Spends time without stepping; False when a failure cut it short (wall clock only)."""
+        if kind in ("waiting", "restart"):
+            self.outages.append(self.now)
         while self.on_wall and self.gap < length and self.now < self.until:
             length -= self.gap
             self._spend(kind, self.gap)

@@ -81,12 +81,14 @@ def _axes(left: float, what: str) -> Iterator[str]:
     top, bottom = MARGIN, MARGIN + PANEL_HEIGHT
     yield f"<text x='{left}' y='{top - 14}' font-weight='bold'>{what}, %</text>"
     for percent in range(0, 101, 20):
-        y = _y(percent)
+        y = round(_y(percent), 1)
         yield f"<line x1='{left}' y1='{y}' x2='{left + PANEL_WIDTH}' y2='{y}' stroke='#ddd'/>"
         yield f"<text x='{left - 6}' y='{y + 4}' text-anchor='end'>{percent}</text>"
     for chips in CHIPS:
         x = _x(left, chips)
         yield f"<text x='{x}' y='{bottom + 18}' text-anchor='middle'>{chips / 1e6:g} M</text>"
+    middle = left + PANEL_WIDTH / 2
+    yield f"<text x='{middle}' y='{bottom + 38}' text-anchor='middle'>chips</text>"
 
 
 def _line(
@@ -120,7 +122,7 @@ def _png(path: Path, clocks: dict[str, list[Cell]]) -> None:
             f"--plot {path}: a PNG needs matplotlib, the extra `plots` "
             "(pip install 'decodiloco[plots]'); .html and .svg need nothing"
         ) from None
-    figure = Figure(figsize=(11, 4.2 * len(clocks)), layout="constrained")
+    figure = Figure(figsize=(12.5, 4.2 * len(clocks)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(clocks), len(PANELS), squeeze=False)
     for line, (clock, cells) in zip(axes, clocks.items(), strict=True):
@@ -129,13 +131,19 @@ def _png(path: Path, clocks: dict[str, list[Cell]]) -> None:
                 style = "-" if row.elastic else "--"
                 ours = _values(cells, row, what)
                 axis.plot(CHIPS, ours, style, color=colour, label=row.name)
-                axis.plot(CHIPS, _theirs(row, what), "o", mfc="none", color=colour)
+                axis.plot(CHIPS, _theirs(row, what), "o", mfc="none", color=colour, clip_on=False)
             axis.set_xscale("log")
             axis.set_xticks(CHIPS, [f"{chips / 1e6:g} M" for chips in CHIPS])
             axis.minorticks_off()
             axis.set_ylim(0, 102)
-            axis.set_title(f"{what}, %: {clock} clock (rings: the paper)")
-    axes[0][0].legend(fontsize=8)
+            axis.set_axisbelow(True)
+            axis.grid(axis="y", color="#dddddd")
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.set_title(f"{what}, %: failures by the {clock} clock", loc="left")
+    for axis in axes[-1]:
+        axis.set_xlabel("chips (lines: simulated; rings: the paper)")
+    handles, names = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right center", frameon=False)
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -197,7 +198,7 @@ class MergedFromTheseBytes(Invariant):
 
 def _median(values: list[float]) -> float:
     counted = [value for value in values if value > 0.0]
-    return float(np.median(counted)) if counted else 0.0
+    return median(counted) if counted else 0.0
 
 
 def _close(found: npt.NDArray[np.float32], expected: Wide) -> bool:

@@ -9,8 +9,12 @@ from replay.progress import Tell
 from replay.state import opened_by, read_opening
 
 
-def check_place(place: Place, tell: Tell) -> tuple[Invariants, InvariantBroken | None]:
+def check_place(
+    place: Place, tell: Tell, with_bytes: bool = True
+) -> tuple[Invariants, InvariantBroken | None]:
     """Every invariant over a run's facts and bytes, and the first that broke.
+
+    A synthetic run has no bytes to look into.
 
     Raises Corrupt for a tape or an opening that cannot be read at all, and Trouble when tape or
     store cannot be reached.
@@ -20,7 +24,8 @@ def check_place(place: Place, tell: Tell) -> tuple[Invariants, InvariantBroken |
         if invariants is None:
             opened = opened_by(envelope, place)
             store = place.open_store(opened)
-            invariants = Invariants(read_opening(store, opened), store)
+            opening = read_opening(store, opened)
+            invariants = Invariants(opening, store if with_bytes else None)
         try:
             invariants.tell(envelope)
         except InvariantBroken as broken:

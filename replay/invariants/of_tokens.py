@@ -60,9 +60,10 @@ class FatesAddUp(Invariant):
             self.hold(learner.tokens_trained == trained, told, state.position)
             for fragment in range(len(state.fragments)):
                 fates = learner.fates(fragment)
-                told = f"{name}, fragment {fragment}: {fates} of {trained}"
                 adds = sum(fates.values()) == trained and min(fates.values()) >= 0
+                told = "" if adds else f"{name}, fragment {fragment}: {fates} of {trained}"
                 self.hold(adds, told, state.position)
-                merged = ledger.merged_tokens.get((name, fragment), 0)
-                told = f"{name}, fragment {fragment}: {fates['merged']} merged, {merged} were"
-                self.hold(fates["merged"] == merged, told, state.position)
+                merged, found = ledger.merged_tokens.get((name, fragment), 0), fates["merged"]
+                same = found == merged
+                told = "" if same else f"{name}, fragment {fragment}: {found}, {merged} were merged"
+                self.hold(same, told, state.position)

@@ -36,11 +36,12 @@ class LearnerCase:
 class Case:
     """One world before anything goes wrong.
 
-    `hard_seconds` is how long things may go wrong; from then on all is well. `merge_every_seconds`
+    `merges` is how many there are at least, when all goes on as it must. `hard_seconds` is how long things may go wrong; from then on all is well. `merge_every_seconds`
     is about how long one merge follows another when it is.
     """
 
     seed: int
+    merges: int
     opening: Opening
     opened: RunOpened
     learners: tuple[LearnerCase, ...]
@@ -56,9 +57,9 @@ class Case:
 
 
 def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
-    """The case of a seed, its opening stored; about so many merges while things go wrong."""
+    """The case of a seed, its opening stored; most of so many merges while things go wrong."""
     random = Random(f"case {seed}")
-    run = _draw_run(random, merges)
+    run, learners = _draw_run_and_learners(random, merges)
     layout = _layout(run.fragments)
     first = tuple(_put_fragment(store, layout, fragment, seed) for fragment in range(run.fragments))
     opening = Opening(run, layout, first)
@@ -72,9 +73,9 @@ def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
         opening=manifest,
         rules=1,
     )
-    learners = _draw_learners(random, run)
     return Case(
         seed=seed,
+        merges=merges,
         opening=opening,
         opened=opened,
         learners=learners,
@@ -93,7 +94,24 @@ def _seconds_a_merge(run: Run, learners: tuple[LearnerCase, ...]) -> float:
     return max(step_seconds * run.inner_steps / run.fragments, round_seconds / run.fragments)
 
 
-def _draw_run(random: Random, merges: int) -> Run:
+def _draw_run_and_learners(random: Random, merges: int) -> tuple[Run, tuple[LearnerCase, ...]]:
+    """A run that ends when it is asked to, or by itself a while after so many merges."""
+    run = _draw_run(random)
+    learners = _draw_learners(random, run)
+    tokens_per_second = sum(learner.tokens / learner.step_seconds for learner in learners)
+    tokens = merges * _seconds_a_merge(run, learners) * tokens_per_second
+    end = random.choice(
+        (
+            {},
+            {},
+            {"steps": random.randint(merges, merges + merges // 4)},
+            {"tokens": round(tokens * random.uniform(2.0, 5.0))},
+        )
+    )
+    return run.model_copy(update={"end": run.end.model_copy(update=end)}), learners
+
+
+def _draw_run(random: Random) -> Run:
     fragments = random.choice((1, 2, 3, 4, 6))
     learners_min = random.choice((1, 2, 4))
     settings: dict[str, Any] = {
@@ -126,20 +144,12 @@ def _draw_run(random: Random, merges: int) -> Run:
             "fetch_seconds_max": 2.0,
         },
         "training": {"checkpoint_steps": random.choice((8, 30, 100))},
-        "end": random.choice(
-            (
-                {},
-                {},
-                {"steps": random.randint(merges // 2, merges)},
-                {"tokens": random.randint(500, 50 * merges)},
-            )
-        ),
     }
     return Run.model_validate(settings)
 
 
 def _draw_learners(random: Random, run: Run) -> tuple[LearnerCase, ...]:
-    count = random.choice((4, 4, 5, 5, 6, 7, 8, 10, 12))
+    count = random.choice((4, 4, 4, 5, 5, 6, 7, 8, 10, 12))
     transfer_seconds = random.choice((0.1, 0.3, 1.0))
     slow = random.choice((0, 1, count // 2, count // 2, count - 1))
     return tuple(
@@ -155,12 +165,12 @@ def _draw_learners(random: Random, run: Run) -> tuple[LearnerCase, ...]:
 
 
 def _layout(fragments: int) -> Layout:
-    """Two small tensors a fragment, one of them kept coarsely by learners."""
+    """Two small tensors a fragment; learners keep one of all of them coarsely."""
     tensors = tuple(
         Tensor(
             name=f"part{fragment}.{kind}",
             shape=(3, 4) if kind == "weight" else (5,),
-            dtype="bfloat16" if kind == "bias" and fragment % 2 else "float32",
+            dtype="bfloat16" if kind == "bias" and fragment == 1 else "float32",
             fragment=fragment,
             rule="radial" if kind == "weight" else "mean",
         )

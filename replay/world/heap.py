@@ -29,12 +29,12 @@ class Heap:
 
     def run(self, until: Callable[[], bool], seconds_max: float) -> bool:
         """Goes on until something holds, at most so many seconds; whether it holds."""
-        end = self.now + seconds_max
+        end, moments, next_of = self.now + seconds_max, self._moments, heapq.heappop
         while not until():
-            if not self._moments or self._moments[0][0] > end:
+            if not moments or moments[0][0] > end:
                 self.now = end
                 return until()
             assert self._count < MOMENTS_MAX, "this world never comes to rest"
-            self.now, _, happen = heapq.heappop(self._moments)
+            self.now, _, happen = next_of(moments)
             happen()
         return True

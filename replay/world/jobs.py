@@ -23,7 +23,7 @@ from decodiloco.learner.happenings import (
 from decodiloco.learner.owed import owed_beside
 from decodiloco.learner.state import Fetch, Offer
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key
-from decodiloco.store.tensors import encode_raw, encode_tensors, read_tensors
+from decodiloco.store.tensors import encode_raw, encode_tensors
 from replay.world.model import Arrays, delta_of
 from streams.errors import Corrupt, Failure
 
@@ -111,7 +111,7 @@ class Jobs:
 
         _Attempts(
             learner,
-            lambda: read_tensors(self._world.store, key, ask.manifest),
+            lambda: self._world.store.tensors(key, ask.manifest),
             fetched,
             lambda: learner.tell(FetchFailed(ask.fragment, ask.version)),
             lambda: learner.state.fragments[ask.fragment].newest == ask.version,

@@ -27,7 +27,6 @@ from decodiloco.learner.owed import owed_at_boundary
 from decodiloco.learner.state import Adopt, CopyFragments, Leave, Leaving, State, StoreCheckpoint
 from decodiloco.learner.telling import told
 from decodiloco.store.keys import global_key
-from decodiloco.store.tensors import read_tensors
 from replay.world.case import LearnerCase
 from replay.world.jobs import Jobs
 from replay.world.model import Arrays, Model
@@ -69,7 +68,7 @@ class LearnerProcess(Process):
     def start(self) -> None:
         """Follows the tape to its end as it is now, loads the run, and joins."""
         Delivery(self.world.network, self, self.world.tape.shelf, 0, self._fold, self._is_for_us)
-        self.world.pulse.listen(self, self._hear)
+        self.world.pulse.listen(self, self._hear, "syncer")
         self._beat()
         self._ask("read", self._last_for_us, self._catch_up)
 
@@ -133,8 +132,8 @@ class LearnerProcess(Process):
 
         def read() -> list[Arrays]:
             return [
-                read_tensors(
-                    self.world.store, global_key(self.world.run, index, version, manifest), manifest
+                self.world.store.tensors(
+                    global_key(self.world.run, index, version, manifest), manifest
                 )
                 for index, (version, manifest) in enumerate(wanted)
             ]
@@ -186,8 +185,7 @@ class LearnerProcess(Process):
         self.look()
 
     def _hear(self, beat: Beat) -> None:
-        if beat.role == "syncer":
-            self._heard_at = self.heap.now
+        self._heard_at = self.heap.now
 
     def _beat(self) -> None:
         """A heartbeat once joined; and the watch over the run's own silence."""

@@ -114,7 +114,7 @@ class Network:
         if loss != "request":
             late = timeout_seconds * (1 + self.random.random()) if loss == "late" else 0.0
             self._heap.later(self.delay() + late, arrive)
-        process.later(timeout_seconds, lambda: settle(_trouble(service, kind)))
+        process.later(timeout_seconds, lambda: None if settled else settle(_trouble(service, kind)))
 
     def _loss(self, kind: str) -> Loss:
         share = self.loss_shares.get(kind, 0.0)
@@ -208,12 +208,13 @@ class WorldPulse:
 
     def __init__(self, network: Network, heap: Heap) -> None:
         self._network, self._heap = network, heap
-        self._listeners: list[tuple[Process, Callable[[Beat], None]]] = []
+        self._listeners: dict[str, list[tuple[Process, Callable[[Beat], None]]]] = {}
 
-    def listen(self, process: Process, take: Callable[[Beat], None]) -> None:
-        """This process hears all beats from now on."""
-        self._listeners = [one for one in self._listeners if not one[0].is_dead]
-        self._listeners.append((process, take))
+    def listen(self, process: Process, take: Callable[[Beat], None], *roles: str) -> None:
+        """This process hears the beats of these roles from now on."""
+        for role in roles:
+            there = [one for one in self._listeners.get(role, []) if not one[0].is_dead]
+            self._listeners[role] = [*there, (process, take)]
 
     def beat(self, process: Process, beat: Beat) -> None:
         """One beat, heard a moment later wherever the links are open."""
@@ -221,6 +222,6 @@ class WorldPulse:
             self._heap.later(self._network.delay(), lambda: self._spread(beat))
 
     def _spread(self, beat: Beat) -> None:
-        for process, take in self._listeners:
+        for process, take in self._listeners.get(beat.role, ()):
             if self._network.is_open(process.machine, "nats", "from"):
                 process.run(lambda take=take: take(beat))  # type: ignore[misc]

@@ -10,10 +10,15 @@ from random import Random
 
 from decodiloco.errors import BlobMissing, StoreUnreachable
 from decodiloco.store.blobs import Part, check_range, check_same, checked_key, flat
+from decodiloco.store.tensors import read_tensors
+from replay.world.model import Arrays
 from replay.world.network import Shelf
 from streams.envelope import Envelope, Source
 from streams.inbox import Letter
+from streams.manifest import Manifest
 from streams.tape import BATCH_MAX, Outcome, Refused, Stored
+
+DECODED_MAX = 32
 
 
 class WorldTape:
@@ -86,6 +91,7 @@ class WorldStore:
         self.slowness = 1.0
         self._random = random
         self._hit = hit
+        self._decoded: dict[str, Arrays] = {}
 
     def put(self, key: str, parts: Sequence[Part]) -> None:
         """Stores a blob once. Raises StoreUnreachable as often as it is told to."""
@@ -111,6 +117,20 @@ class WorldStore:
         """How many bytes it has; None when it is not there."""
         blob = self.blobs.get(key)
         return None if blob is None else len(blob)
+
+    def tensors(self, key: str, manifest: Manifest) -> Arrays:
+        """A merged fragment, as `read_tensors` gives it; nobody may write into it.
+
+        All learners read the same blobs, which never change: each is decoded once.
+        """
+        self._may_fail(key)
+        if key not in self._decoded:
+            self._decoded[key] = read_tensors(QuietStore(self), key, manifest)
+            for array in self._decoded[key].values():
+                array.flags.writeable = False
+            while len(self._decoded) > DECODED_MAX:
+                del self._decoded[next(iter(self._decoded))]
+        return self._decoded[key]
 
     def close(self) -> None:
         """Nothing is held open."""

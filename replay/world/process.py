@@ -6,6 +6,7 @@ Knows moments; must not know what it runs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from replay.errors import InvariantBroken
 from replay.world.heap import Happen, Heap
@@ -37,7 +38,7 @@ class Process:
 
     def later(self, seconds: float, happen: Happen) -> None:
         """Lets something happen in this process, if it lives then."""
-        self.heap.later(seconds, lambda: self.run(happen))
+        self.heap.later(seconds, partial(self.run, happen))
 
     def work(self, seconds: float, happen: Happen) -> None:
         """Work of its own that takes so long on a healthy machine."""

@@ -20,6 +20,7 @@ from decodiloco.syncer.owed import (
     owed,
 )
 from decodiloco.syncer.refusals import Refusals
+from decodiloco.syncer.state import State
 from replay.world.carrying import Carrier
 from replay.world.network import Delivery
 from replay.world.sending import Sending
@@ -50,6 +51,7 @@ class Reign:
         self._is_woken = False
         self._is_writing = False
         self._alarm_at = 0.0
+        self._idle: tuple[State, float] | None = None  # nothing is due of this state until then
 
     def begin(self) -> None:
         """Reads each inbox from the cursor that the tape holds for its life."""
@@ -76,9 +78,7 @@ class Reign:
         if state.fence != self.fence or self._syncer.is_over():
             self._end()
             return
-        asks = owed(state)
-        self._carrier.compare(state, [ask for ask in asks if self._is_due(ask)])
-        drafts, due_seconds = self._due(asks)
+        drafts, due_seconds = self._looked(state)
         del drafts[SHARE:]
         done, self._drafts = self._drafts[:SHARE], self._drafts[SHARE:]
         drafts += [draft for _, draft in done]
@@ -94,6 +94,22 @@ class Reign:
             self._write(drafts)
         elif due_seconds < self._syncer.times.heartbeat_seconds / 2:
             self._alarm(due_seconds)
+
+    def _looked(self, state: State) -> tuple[list[Draft], float]:
+        """What is due of what is owed, and seconds until more is; jobs begun and forgotten.
+
+        A state that was looked at is not looked at again before something of it may be due:
+        time and heartbeats alone make nothing due any earlier.
+        """
+        now = self._syncer.heap.now
+        if self._idle is not None and self._idle[0] is state and now < self._idle[1]:
+            return [], self._idle[1] - now
+        asks = owed(state)
+        self._carrier.compare(state, [ask for ask in asks if self._is_due(ask)])
+        drafts, due_seconds = self._due(asks)
+        is_idle = not drafts and state.closing is None
+        self._idle = (state, now + due_seconds) if is_idle else None
+        return drafts, due_seconds
 
     def _write(self, drafts: list[Draft]) -> None:
         """One batch, composed anew after each refusal: by then the state is another."""
@@ -118,7 +134,7 @@ class Reign:
         self._world.point(syncer, "batch sent")
 
     def _written(self) -> None:
-        self._is_writing = False
+        self._is_writing, self._idle = False, None
         for key in self._keys:
             self._carrier.forget(key)
         self.wake()

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
-from decodiloco.merge.self_test import self_test
 from decodiloco.store.keys import snapshot_key
 from decodiloco.store.small import read_small
 from decodiloco.syncer.compose import Draft, Pen, compose
 from decodiloco.syncer.leadership import Heartbeats, Patience
 from decodiloco.syncer.snapshot import decode_state
 from decodiloco.syncer.state import RULES, State
+from replay.invariants.all_of_them import known_answer
 from replay.world.network import Delivery, Service
 from replay.world.process import Process
 from replay.world.reign import Reign
@@ -128,7 +128,7 @@ class SyncerProcess(Process):
         self._last_record_at = self.heap.now
         world = self.world
         Delivery(world.network, self, world.tape.shelf, self.state.position, self._take)
-        world.pulse.listen(self, self.hearts.take)
+        world.pulse.listen(self, self.hearts.take, "learner", "syncer")
         self._beat()
         self._tick()
 
@@ -194,7 +194,7 @@ class SyncerProcess(Process):
             syncer=self.name,
             fence=fence,
             rules=RULES,
-            self_test=self_test(),
+            self_test=known_answer(),
             fingerprint="world",
         )
         pen = Pen(self.name, fence)

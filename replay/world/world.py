@@ -91,6 +91,7 @@ class World:
         self.learners: dict[str, list[LearnerProcess]] = {}
         self.syncers: dict[str, SyncerProcess] = {}
         self.finished: set[str] = set()
+        self._everybody = len(self.case.learners) + len(self.case.syncers)
         self.hardships = Hardships(self, draw_plan(self.case, wanted))
         self._folds: dict[bytes, tuple[State, State]] = {}
         self._lives = 0
@@ -142,15 +143,20 @@ class World:
         self.invariants.end(self.tape.attempted, self.tape.acknowledged)
 
     def _must_go_on(self) -> None:
-        """Healed: every fragment gets two more versions within a bound."""
-        before = self._versions()
+        """Healed: every fragment gets two more versions, and the run all its merges, in a bound."""
+        before, merges = self._versions(), self.case.merges
 
         def went_on() -> bool:
-            if self._leading().closing is not None:
+            state = self.invariants.state
+            if state.closing is not None:
                 return True
-            return all(new >= old + 2 for old, new in zip(before, self._versions(), strict=True))
+            if state.step < merges:
+                return False
+            return all(new >= old + 2 for old, new in zip(before, state.versions, strict=True))
 
-        bound_seconds = RECOVERY_SECONDS + PASSES * self.case.pass_seconds
+        left = max(0, merges - self.invariants.state.step)
+        quiet_seconds = self.case.pass_seconds + left * self.case.merge_every_seconds
+        bound_seconds = RECOVERY_SECONDS + PASSES * quiet_seconds
         went = self.heap.run(went_on, bound_seconds)
         self.invariants.liveness.hold(
             went,
@@ -165,7 +171,7 @@ class World:
         closed = self.heap.run(self._is_at_rest, bound_seconds)
         everybody = [*self.case.syncers, *(learner.id for learner in self.case.learners)]
         there = [name for name in everybody if name not in self.finished]
-        state = self._leading()
+        state = self.invariants.state
         self.invariants.liveness.hold(
             closed,
             f"{bound_seconds:.0f} s after it was asked, the run is "
@@ -175,16 +181,10 @@ class World:
 
     def _is_at_rest(self) -> bool:
         """The run is closed and nobody is there any more."""
-        everybody = len(self.case.learners) + len(self.case.syncers)
-        return len(self.finished) == everybody
-
-    def _leading(self) -> State:
-        """The newest state that any syncer has."""
-        states = [syncer.state for syncer in self.syncers.values()]
-        return max([self.beginning, *states], key=lambda state: state.position)
+        return len(self.finished) == self._everybody
 
     def _versions(self) -> tuple[int, ...]:
-        return self._leading().versions
+        return self.invariants.state.versions
 
     # Processes begin and end.
 
@@ -261,7 +261,8 @@ class World:
     def fold(self, state: State, envelope: Envelope) -> State:
         """The production fold, as syncers do it: a merge's digest is that of their own state.
 
-        Whoever asks about the very state that the invariants folded gets their answer.
+        Whoever asks about the very state that the invariants folded gets their answer. At a
+        merge all others must have come to that state, too, and go on with it.
         """
         held = self._folds.get(envelope.digest)
         if held is not None and held[0] is state:
@@ -271,6 +272,10 @@ class World:
             same = event.state_digest == state_digest(state)
             told = "a syncer folds another state than the writer's"
             self.invariants.digest_of_the_state.hold(same, told, envelope.position)
+            if held is not None:
+                told = "a syncer's state is not the one that the facts give"
+                self.invariants.digest_of_the_state.hold(held[0] == state, told, envelope.position)
+                return held[1]
         return fold(state, envelope)
 
     def merged(self, order: MergeOrder, result: Merged | Abandoned) -> None:

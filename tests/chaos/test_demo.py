@@ -16,7 +16,13 @@ LIMIT_SECONDS = 120.0
 DEMO = ("-m", "decodiloco.cli", "demo", "--json", "--learners", "2")
 KILLED = ("--steps", "80", "--kill", "learner@4", "--kill", "syncer@40")
 CALM = ("--steps", "30", "--kill", "none")
-LAST_PASS = 6  # one more merge of each fragment while the run is closing
+FRAGMENTS = 6
+
+
+def merges_at_end(steps: int) -> range:
+    """A last pass over all fragments, after what rounds were open when the run began to close."""
+    return range(steps + FRAGMENTS, steps + 2 * FRAGMENTS)
+
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -61,7 +67,8 @@ def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) ->
     code, out, err = told_by(demo(folder, *KILLED))
     assert code == 0, err
     summary = summary_of(out)
-    assert (summary["merges"], summary["kills"], summary["learners"]) == (80 + LAST_PASS, 2, 2)
+    assert summary["merges"] in merges_at_end(80)
+    assert (summary["kills"], summary["learners"]) == (2, 2)
     assert summary["digests_equal"] is True
     assert summary["lives"] == {"a": 1, "b": 2}
     assert [kill["step"] for kill in summary["struck"]] == [4, 40]
@@ -69,6 +76,7 @@ def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) ->
     assert all(n > 0 for outage in summary["outages"] for n in outage["learners_stepped"].values())
     assert summary["loss_last"] < summary["loss_first"]
     assert replay("verify", str(folder)) == 0
+    assert replay("retrain", str(folder)) == 0  # every delta, bit for bit, across both kills
 
     again = summary_of(told_by(demo(folder, *KILLED))[1])
     assert again == summary
@@ -93,8 +101,5 @@ def test_a_demo_that_is_stopped_leaves_nothing_running_and_is_continued(tmp_path
     assert code == 0, err
     assert "continuing run" in err
     summary = summary_of(out)
-    assert (summary["merges"], summary["kills"], summary["digests_equal"]) == (
-        30 + LAST_PASS,
-        0,
-        True,
-    )
+    assert summary["merges"] in merges_at_end(30)
+    assert (summary["kills"], summary["digests_equal"]) == (0, True)

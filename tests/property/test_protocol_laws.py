@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from decodiloco.opening import Opening
 from decodiloco.syncer.owed import owed
-from streams.events import DeltaOffered, FragmentMerged
+from streams.events import DeltaOffered, FragmentMerged, LearnerLeft, RoundOpened
 from tests.builders import closing
 from tests.desk import opening_of
-from tests.wild_run import WildRun
+from tests.wild_run import Life, WildRun
 
 # What a sound learner may be told, and nothing else.
 EXPECTED = {"old incarnation", "not finite", "overlaps", "too old", "the run is closed"}
@@ -30,6 +30,13 @@ def wild_opening(seed: int) -> Opening:
         {"fragments": 4, "quorum": 1, "inner_steps": 2, "window": {"overlap": 4}},
         {"fragments": 2, "quorum": 1, "merge": {"staleness_versions_max": 0}},
         {"fragments": 2, "quorum": 2, "merge": {"staleness_versions_max": 3}},
+        {"fragments": 2, "quorum": 1, "adoption": {"carry": True}},
+        {
+            "fragments": 1,
+            "quorum": 2,
+            "adoption": {"carry": True},
+            "merge": {"staleness_versions_max": 3},
+        },
     ]
     chosen = kinds[seed % len(kinds)]
     chosen["regions"] = ("home", "away") if seed % 2 else ("home",)
@@ -112,3 +119,58 @@ def test_after_any_history_a_run_can_be_closed(seed: int) -> None:
             assert learner.fates(fragment) == run.syncer.plain.fates(name, fragment)
             assert learner.fates(fragment)["open"] == 0
     no_step_is_merged_twice(run)
+
+
+Write = tuple[int, int, int]  # fragment, version, learner step
+
+
+def told_by(run: WildRun, life: Life) -> list[tuple[DeltaOffered | LearnerLeft, list[Write]]]:
+    """The words of a life that were admitted, each with the adoptions that it tells."""
+    return [
+        (word, [(each.fragment, each.version, each.learner_step) for each in word.adopted])
+        for word in (envelope.event for envelope in run.syncer.tape)
+        if isinstance(word, DeltaOffered | LearnerLeft) and word.learner == life.name
+        and word.incarnation == life.state.incarnation
+    ]  # fmt: skip
+
+
+@wildly
+@given(seeds)
+def test_a_tape_tells_every_adoption_of_a_life_up_to_its_last_word_in_order(seed: int) -> None:
+    run = wild(seed)
+    if seed % 2:
+        run.syncer.receive("home", closing())
+        run.settle(15)
+    for life in run.everyone:
+        if not life.state.incarnation or life.untold_most > 64:
+            continue
+        told: dict[int, list[Write]] = {fragment: [] for fragment in range(run.fragments)}
+        for word, adoptions in told_by(run, life):
+            assert [step for _, _, step in adoptions] == sorted(step for _, _, step in adoptions)
+            for write in adoptions:
+                told[write[0]].append(write)
+            for fragment, writes in told.items():
+                made = [write for write in life.writes if write[0] == fragment]
+                assert writes == made[: len(writes)], "nothing is passed over"
+                is_last = isinstance(word, LearnerLeft)
+                if is_last or fragment == word.fragment:
+                    reach = [w for w in made if w[2] < word.learner_step or is_last]
+                    assert len(writes) >= len(reach), "a word tells what its work stands on"
+
+
+@wildly
+@given(seeds)
+def test_a_learner_s_clock_is_that_of_the_newest_merge_that_it_holds(seed: int) -> None:
+    run = wild(seed)
+    tokens: dict[int, int] = {}
+    clocks = {(fragment, 0): (0, 0) for fragment in range(run.fragments)}
+    for event in (envelope.event for envelope in run.syncer.tape):
+        if isinstance(event, RoundOpened):
+            tokens[event.round] = event.tokens
+        if isinstance(event, FragmentMerged):
+            clocks[event.fragment, event.version] = event.step, tokens[event.round]
+    for life in run.everyone:
+        held = [clocks[key] for key in enumerate(life.based_on)]
+        clock = life.state.clock
+        assert clock.step == max(step for step, _ in held)
+        assert clock.tokens == max(count for _, count in held)

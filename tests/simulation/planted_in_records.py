@@ -199,7 +199,7 @@ def _record_changed() -> list[Change]:
 
 
 def _another_answer() -> list[Change]:
-    return [(syncer, "self_test", lambda: bytes(32))]
+    return [(syncer, "known_answer", lambda: bytes(32))]
 
 
 BUGS: dict[str, Bug] = {

@@ -56,7 +56,6 @@ REFUSED = {
     "not finite: loss inf": {"loss": math.inf},
     "adopted: no fragment 7": {"adopted": (adopted(fragment=7),)},
     "adopted: no version 1": {"adopted": (adopted(fragment=1, version=1),)},
-    "adopted: version 0 of fragment 1 goes back": {"adopted": (adopted(fragment=1, version=0),)},
 }
 
 
@@ -143,6 +142,19 @@ def test_an_offer_may_not_begin_before_its_base_was_adopted(desk: Desk) -> None:
     seen = (adopted(0, 1, learner_step=3, tokens_trained=300),)
     word = desk.offer("a", 1, adopted=seen, base_version=1, inner_steps=4)
     assert refusal(desk, word) == "counters: begins at step 0, before its base was adopted"
+
+
+def test_a_version_may_be_written_again_but_versions_do_not_go_back(desk: Desk) -> None:
+    desk.say(desk.offer("b", 1, inner_steps=1, learner_step=1, tokens=100, tokens_trained=100))
+    desk.close_window(1), desk.merge(1)
+    desk.open_round()
+    again = tuple(adopted(0, 1, learner_step=step, tokens_trained=100 * step) for step in (1, 2))
+    back = adopted(0, 0, learner_step=3, tokens_trained=300)
+    told = refusal(desk, desk.offer("a", 2, adopted=(*again, back)))
+    assert told == "adopted: version 0 of fragment 0 goes back"
+    verdict = desk.say(desk.offer("a", 2, adopted=again, said=2))
+    assert isinstance(verdict, Admitted) and verdict.event.kind == "delta_offered"
+    assert desk.state.learners["a"].adopted[0] == 1
 
 
 def test_a_life_that_has_left_says_nothing_more(desk: Desk) -> None:

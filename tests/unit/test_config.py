@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert (run.window.gamma, run.window.overlap, run.window.pace_quantile) == (0.8, "auto", 0.5)
     assert (run.outer.lr, run.outer.momentum, run.merge.norm_clip) == (0.7, 0.9, 2.0)
     assert (run.adoption.alpha, run.merge.staleness_versions_max) == (0.0, 1)
+    assert run.adoption.carry is False
     assert (run.codecs.delta, run.codecs.fragment) == ("bf16", "fp32")
     times = run.times
     assert (times.takeover_seconds, times.heartbeat_seconds, times.lost_seconds) == (2, 0.5, 10)
@@ -134,3 +136,9 @@ def test_a_file_that_is_not_there_or_no_toml_is_named(tmp_path: Path) -> None:
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config().run.quorum = 2  # type: ignore[misc]
+
+
+def test_to_carry_and_to_blend_are_not_set_together() -> None:
+    told = "run.adoption: carry = true keeps all work of a learner, alpha = 0.5 a share of it"
+    with pytest.raises(ConfigInvalid, match=re.escape(told)):
+        config({"adoption": {"carry": True, "alpha": 0.5}})

@@ -172,7 +172,7 @@ def test_a_config_that_is_not_the_runs_is_refused(tmp_path: Path):
         await trial.open()
         await trial.evaluator(other).run()
 
-    with pytest.raises(ConfigDiffers, match="not the one that the run was opened with"):
+    with pytest.raises(ConfigDiffers, match=r"run\.quorum is 2 here and 1 in the run"):
         asyncio.run(asyncio.wait_for(story(), LIMIT_SECONDS))
 
 

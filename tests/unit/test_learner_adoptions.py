@@ -1,4 +1,4 @@
-"""Adoptions that are still to be told: they do not pile up, and an offer never lacks its base."""
+"""Adoptions that are still to be told: all of them, within bounds; no offer lacks its base."""
 
 from __future__ import annotations
 
@@ -50,12 +50,16 @@ def refuse(learner: Learner, word: facts.DeltaOffered) -> None:
 def test_a_learner_that_is_always_refused_still_tells_the_base_of_its_next_offer() -> None:
     learner = Learner()
     learner.join()
-    for version in range(1, ADOPTIONS_MAX + 3):
+    for version in range(1, 2 * ADOPTIONS_MAX + 3):
         adopt(learner, version)
         word = answer(learner, 4 * version + 1)
-        assert word.adopted[-1].version == word.base_version == version
+        told = [each.version for each in word.adopted]
+        assert told[-1] == word.base_version == version
+        assert told == list(range(told[0], version + 1)), "and all before, in order"
+        if version <= ADOPTIONS_MAX:
+            assert told[0] == 1
         refuse(learner, word)
-    assert len(learner.state.adoptions) == 1
+    assert len(learner.state.adoptions) <= ADOPTIONS_MAX
 
 
 def test_an_adoption_from_which_a_waiting_copy_starts_is_still_told() -> None:

@@ -220,9 +220,10 @@ def test_a_blend_keeps_its_share_and_the_anchor_is_what_was_written() -> None:
         assert np.array_equal(live, expected)
 
 
-def test_a_bf16_model_has_a_delta_of_zero_where_nothing_was_trained() -> None:
+@pytest.mark.parametrize("carry", [False, True])
+def test_a_bf16_model_has_a_delta_of_zero_where_nothing_was_trained(carry: bool) -> None:
     model = small_model(dtype=torch.bfloat16)
-    run = HandRun(plain_run(fragments=1), model, "bf16")
+    run = HandRun(plain_run(fragments=1, adoption={"carry": carry}), model)
     core = run.join("a", model)
     run.open_round()
     train(model, core, 0)
@@ -236,9 +237,12 @@ def test_a_bf16_model_has_a_delta_of_zero_where_nothing_was_trained() -> None:
     assert all(not delta.any() for delta in delta_of(job.copy).values())
 
 
-def test_at_the_end_every_learner_holds_the_run_s_digest_whatever_alpha() -> None:
+@pytest.mark.parametrize("adoption", [{"alpha": 0.5}, {"carry": True}])
+def test_at_the_end_every_learner_holds_the_run_s_digest_however_it_adopts(
+    adoption: dict[str, object],
+) -> None:
     model = small_model()
-    run = HandRun(plain_run(adoption={"alpha": 0.5}), model)
+    run = HandRun(plain_run(adoption=adoption), model)
     other = deepcopy(model)
     pairs = [(model, run.join("a", model)), (other, run.join("b", other))]
     for step in range(6):

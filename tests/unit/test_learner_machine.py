@@ -9,12 +9,14 @@ from decodiloco.learner.machine import begin, fold
 from decodiloco.learner.outbox import join_word, next_word
 from decodiloco.learner.owed import owed_at_boundary, owed_beside
 from decodiloco.learner.state import (
+    START,
     Adopt,
     CopyFragments,
     Fetch,
     Leave,
     Leaving,
     Offer,
+    RunClock,
     State,
     StoreCheckpoint,
 )
@@ -341,7 +343,8 @@ def test_to_heal_a_learner_offers_nothing_until_all_is_overwritten(learner: Lear
     (_, adopt) = owed_at_boundary(learner.state)
     assert isinstance(adopt, Adopt) and (len(adopt.versions), adopt.refresh) == (4, "heal")
     learner.tell(told_of.Adopted(adopt.versions, "heal"))
-    assert (learner.state.refresh, learner.state.adoptions) == ("", ())
+    assert learner.state.refresh == ""
+    assert [(a.fragment, a.version) for a in learner.state.adoptions] == list(adopt.versions)
     assert owed_beside(learner.state) == ()
 
 
@@ -376,8 +379,14 @@ def test_a_newer_life_ends_this_one_and_its_words(learner: Learner) -> None:
     assert next_word(learner.state) is None
 
 
-def test_the_run_s_clock_follows_rounds_and_merges(learner: Learner) -> None:
+def test_the_run_s_clock_is_that_of_the_newest_merge_in_the_model(learner: Learner) -> None:
     learner.open(1), learner.close_window(1), learner.merge(1)
-    assert (learner.state.step, learner.state.run_tokens, learner.state.closing) == (1, 77, False)
+    learner.step(0)
+    assert (learner.state.step, learner.state.clock, learner.state.closing) == (1, START, False)
+    (fetch,) = owed_beside(learner.state)
+    assert isinstance(fetch, Fetch) and fetch.clock == RunClock(1, 77)
+    learner.fetch()
+    learner.tell(told_of.Adopted(((0, 1),), clock=fetch.clock))
+    assert learner.state.clock == RunClock(1, 77)
     learner.close()
     assert learner.state.closing

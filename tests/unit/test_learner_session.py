@@ -21,9 +21,10 @@ from tests.hand_run import small_model
 from tests.learner_cluster import Cluster, config_of, step
 
 
-def test_a_session_trains_to_the_end_and_holds_the_run_s_model() -> None:
+@pytest.mark.parametrize("carry", [False, True])
+def test_a_session_trains_to_the_end_and_holds_the_run_s_model(carry: bool) -> None:
     model = small_model()
-    cluster = Cluster(config_of(end_steps=6), model)
+    cluster = Cluster(config_of(end_steps=6, adoption={"carry": carry}), model)
     with cluster.syncer():
         session, optimizer = cluster.join("a", model)
         with session:
@@ -129,7 +130,7 @@ def test_a_second_opening_is_refused_and_so_is_another_config() -> None:
     other = cluster.config.model_copy(
         update={"run": cluster.config.run.model_copy(update={"inner_steps": 9})}
     )
-    with pytest.raises(ConfigDiffers, match="is open already, under another config"):
+    with pytest.raises(ConfigDiffers, match=r"run\.inner_steps is 9 here and 2 in the run"):
         decodiloco.open_run(other, model, cluster.places)
     optimizer = torch.optim.AdamW(model.parameters())
     with pytest.raises(ConfigDiffers, match=r"run\.inner_steps is 9 here and 2 in the run"):

@@ -27,6 +27,16 @@ def test_overwriting_loses_the_time_from_copy_to_adoption() -> None:
     assert needs.lost_share == pytest.approx(3 / 24)
 
 
+def test_carry_is_told_as_the_remedy_for_overwrite_where_much_is_lost() -> None:
+    lossy = needs_of(run_of(fragments=24, inner_steps=24), 1.0, 1.0)
+    assert any("adoption.carry = true keeps it" in line for line in lossy.lines())
+    fine = needs_of(run_of(fragments=24, inner_steps=240), 1.0, 1.0)
+    assert not any("carry" in line for line in fine.lines())
+    carrying = needs_of(run_of(fragments=24, inner_steps=24, adoption={"carry": True}), 1.0, 1.0)
+    assert carrying.plain()["lost_share"] == 0
+    assert any("none, as adoption.carry is set" in line for line in carrying.lines())
+
+
 def test_an_overlap_that_is_too_small_is_told() -> None:
     needs = needs_of(run_of(fragments=24, inner_steps=24, window={"overlap": 1}), 1.0, 1.0)
     assert any("window.overlap is 1" in line for line in needs.lines())

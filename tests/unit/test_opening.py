@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from blake3 import blake3
 
@@ -9,7 +12,7 @@ from decodiloco.config import Run
 from decodiloco.errors import BlobCorrupt
 from decodiloco.fragments.layout import Layout, Tensor
 from decodiloco.opening import Opening, decode_opening, encode_opening
-from streams.codec import pack
+from streams.codec import pack, unpack
 from streams.manifest import Manifest
 from tests.builders import manifest
 
@@ -35,6 +38,36 @@ def test_an_opening_comes_back_from_its_blob() -> None:
     assert again == OPENING
     assert again.run.digest == OPENING.run.digest
     assert again.layout.digest == OPENING.layout.digest
+
+
+def older(change: Callable[[dict[str, Any]], object]) -> tuple[bytes, Manifest]:
+    """The opening as another build would have stored it: its settings changed as plain values."""
+    schema, settings, layout, fragments = plain(unpack(encode_opening(OPENING)[0], 2**20))
+    change(settings)
+    payload = pack([schema, settings, layout, fragments])
+    return payload, named(payload)
+
+
+def plain(value: Any) -> Any:
+    """Lists again, where unpacking gave tuples."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def test_an_opening_from_before_a_setting_has_its_default_and_keeps_its_digest() -> None:
+    payload, named_as = older(lambda settings: settings["adoption"].pop("carry"))
+    opening = decode_opening(payload, named_as)
+    assert opening == OPENING and opening.run.adoption.carry is False
+    _, settings, _, _ = unpack(payload, 2**20)
+    assert opening.config_digest == blake3(pack(settings)).digest() != OPENING.config_digest
+    assert encode_opening(opening) == (payload, named_as)
+
+
+def test_a_setting_that_this_build_does_not_know_is_refused_by_its_name() -> None:
+    payload, named_as = older(lambda settings: settings["adoption"].update(swing=0.5))
+    with pytest.raises(BlobCorrupt, match=r"run: adoption\.swing: no such setting.*newer"):
+        decode_opening(payload, named_as)
 
 
 def test_the_same_opening_is_the_same_bytes() -> None:

@@ -1,0 +1,1 @@
+"""The study: real small models trained under synthetic tapes, beside the paper's tables."""

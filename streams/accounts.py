@@ -1,0 +1,90 @@
+"""A run's accounts, users and permissions as a nats-server's configuration. Text, no files.
+
+The text stands inside `accounts { ... }` of the server's configuration, so that several runs may
+share a server. Public keys only: nothing in it is secret.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streams.permissions import Identity, heard_by, rights_of, services_of
+
+Roster = Mapping[str, Identity]  # by public key
+
+
+def accounts_text(run: str, roster: Roster) -> str:
+    """The accounts of one run: its own, and one for each identity that lives outside."""
+    everybody = sorted(roster.items(), key=lambda one: one[1].name)
+    outside = [(key, identity) for key, identity in everybody if identity.outside]
+    inside = [(key, identity) for key, identity in everybody if not identity.outside]
+    lines = [
+        f"# Run {run}: written by `decodiloco keys`; changes made here are lost.",
+        "# Public keys only. Include it in `accounts { }` of each nats-server of the run.",
+        f"{_text(run)}: {{",
+        "  jetstream: enabled",
+        "  exports: [",
+        *(f"    {line}" for line in _exports([identity for _, identity in outside])),
+        "  ]",
+        "  users: [",
+        *(f"    {_user(key, identity)}" for key, identity in inside),
+        "  ]",
+        "}",
+    ]
+    for key, identity in outside:
+        lines += [
+            f"{_text(identity.account)}: {{",
+            "  imports: [",
+            *(f"    {line}" for line in _imports(identity)),
+            "  ]",
+            f"  users: [{_user(key, identity)}]",
+            "}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _exports(outside: Sequence[Identity]) -> list[str]:
+    """One line a subject, with the accounts that it is let out to."""
+    exports: dict[tuple[str, str], dict[str, Any]] = {}
+    for identity in outside:
+        given: list[tuple[str, str, bool]] = [
+            ("service", service.inside, service.answers_many) for service in services_of(identity)
+        ]
+        given += [("stream", subject, False) for subject in heard_by(identity)]
+        for kind, subject, answers_many in given:
+            export = exports.setdefault((kind, subject), {kind: subject, "accounts": []})
+            export["accounts"].append(identity.account)
+            if answers_many:
+                export["response_type"] = "stream"
+    return [_text(export) for export in exports.values()]
+
+
+def _imports(identity: Identity) -> list[str]:
+    lines = []
+    for service in services_of(identity):
+        given: dict[str, Any] = {"service": {"account": identity.run, "subject": service.inside}}
+        if service.outside != service.inside:
+            given["to"] = service.outside
+        lines.append(_text(given))
+    for subject in heard_by(identity):
+        lines.append(_text({"stream": {"account": identity.run, "subject": subject}}))
+    return lines
+
+
+def _user(key: str, identity: Identity) -> str:
+    rights = rights_of(identity)
+    user = {
+        "nkey": key,
+        "permissions": {
+            "publish": {"allow": list(rights.publish)},
+            "subscribe": {"allow": list(rights.subscribe)},
+        },
+    }
+    return _text(user)
+
+
+def _text(value: object) -> str:
+    """JSON is a form of the server's configuration language."""
+    return json.dumps(value)
