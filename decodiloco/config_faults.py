@@ -6,6 +6,7 @@ Knows pydantic's faults; it must not know what the settings mean.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from streams.subjects import NAME_RULE
 
+_SECRET = re.compile(r"//[^\s/'\"]*@")  # a name and password in an address
 _NO_TABLE = ("model_type", "model_attributes_type", "dict_type")
 
 
@@ -81,7 +83,7 @@ def _missing(loc: Sequence[Any], root: type[BaseModel]) -> str:
 
 def _shown(given: Any) -> str:
     """A value as its author wrote it, near enough, and not too long."""
-    text = str(given).lower() if isinstance(given, bool) else repr(given)
+    text = str(given).lower() if isinstance(given, bool) else _SECRET.sub("//", repr(given))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

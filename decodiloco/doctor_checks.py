@@ -25,8 +25,9 @@ from streams.errors import PermissionDenied, StreamMissing, Trouble
 from streams.events import HardshipInjected, RunClosing
 from streams.jetstream import Connection, connect
 from streams.link import Declined, Message, answer_of
+from streams.permissions import SPEAKERS, WORDS_OF
 from streams.provision import provision
-from streams.subjects import inbox_stream, inbox_subject, pulse_subject, tape_stream
+from streams.subjects import checked, inbox_stream, pulse_subject, tape_stream
 
 ROUNDS = 5
 PROBE_BYTES_MAX = 64 * 1024 * 1024
@@ -59,8 +60,13 @@ async def measure_server(config: Config) -> Measured:
     """JetStream, this run's streams and rights, and the round trip of an append."""
     connection = await connect(config.here.nats_door, "doctor")
     try:
-        await connection.wire.api("INFO")
-        told = [f"JetStream answers at {connection.address}", await _check_run(connection, config)]
+        identity = connection.identity
+        if identity is None or identity.role == "operator":
+            await connection.wire.api("INFO")
+            told = [f"JetStream answers at {connection.address}"]
+        else:
+            told = [f"{connection.address} knows us as {identity}"]
+        told.append(await _check_run(connection, config))
         seconds = await _scratch_run(connection)
         return "; ".join(told), {"tape_seconds": seconds}
     finally:
@@ -92,17 +98,28 @@ async def _check_run(connection: Connection, config: Config) -> str:
         last = 0
     if not last:
         return f"run {run} is not open yet: `decodiloco open` does that"
-    await provision(connection, run, config.run.regions)
-    word = RunClosing(speaker=config.here.id or "doctor", life=0, said=1, reason="asked")
-    subject = inbox_subject(run, region, word.speaker, word)
-    await _may_publish(connection, subject, inbox_stream(run, region))
+    told = f"run {run} is open, its tape ends at {last}"
+    identity = connection.identity
+    if identity is None or identity.role in ("learner", "syncer", "operator"):
+        regions = identity.regions if identity else config.run.regions
+        await provision(connection, run, regions)
+        await _check_pulse(connection, run)
+    if identity is None or identity.role in SPEAKERS:
+        speaker = identity.id if identity else config.here.id or "doctor"
+        kind = WORDS_OF[identity.role][0] if identity and identity.outside else RunClosing
+        subject = f"in.{run}.{checked(region, 'region')}.{checked(speaker, 'id')}.{kind.kind}"
+        await _may_publish(connection, subject, inbox_stream(run, region))
+        told += f"; its inbox {region} may be spoken to"
+    return told
+
+
+async def _check_pulse(connection: Connection, run: str) -> None:
+    """Whether heartbeats may be listened to."""
     link = await connection.wire.link()
     pulse = pulse_subject(run, "learner", "doctor-listens")
     mailbox = await link.listen(pulse, 1)
     await mailbox.take(0.1)
     await link.hang_up(mailbox)
-    link.check_allowed(pulse)
-    return f"run {run} is open, its tape ends at {last}; its inbox {region} may be spoken to"
 
 
 async def _may_publish(connection: Connection, subject: str, stream: str) -> None:

@@ -20,6 +20,7 @@ from replay.invariants.all_of_them import every_invariant
 from streams import events
 from streams.codec import EVENT_BYTES_MAX
 from streams.manifest import Manifest
+from tests.simulation.catching import measured
 from tests.simulation.planted_bugs import BUGS, Bug
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -106,7 +107,7 @@ def invariants_page() -> str:
         MADE,
         "What holds for every run. `replay simulate` checks them while a seeded world runs,",
         "`replay verify --invariants` over a recorded run; both tell how often each was checked.",
-        "The last four are checked in worlds alone: they ask what a tape does not tell.\n",
+        "The last five are checked in worlds alone: they ask what a tape does not tell.\n",
         "| invariant | says |",
         "|---|---|",
     ]
@@ -121,19 +122,23 @@ def planted_bugs_page() -> str:
         MADE,
         "Faults that tests put into the production machines on purpose",
         "(`tests/simulation/planted_bugs.py`). Each must be caught by the",
-        "[invariant](invariants.md) named beside it, in a seeded world of about 40 merges, within",
-        "these seeds.\n",
-        "| bug | what is wrong | caught by | in seeds |",
+        "[invariant](invariants.md) named beside it, in a seeded world of some 40 merges. `seeds`:",
+        "how many were needed when it was measured last (`python -m tests.simulation.catching`),",
+        "and how many it may need; they begin with seed 1, or the one that is told.\n",
+        "| bug | what is wrong | caught by | seeds |",
         "|---|---|---|---|",
     ]
+    needed = measured()
     lines += [
-        f"| {name} | {bug.says} | {bug.invariant} | {_seeds(bug)} |" for name, bug in BUGS.items()
+        f"| {name} | {bug.says} | {bug.invariant} | {_seeds(bug, needed.get(name, 0))} |"
+        for name, bug in BUGS.items()
     ]
     return "\n".join(lines) + "\n"
 
 
-def _seeds(bug: Bug) -> str:
-    return f"{bug.first_seed} to {bug.first_seed + bug.seeds_max - 1}"
+def _seeds(bug: Bug, needed: int) -> str:
+    first = "" if bug.first_seed == 1 else f", from seed {bug.first_seed}"
+    return f"{needed} of at most {bug.seeds_max}{first}"
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -5,6 +5,7 @@ A seed is never printed, logged or compared in the open; this file alone touches
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import secrets
@@ -90,6 +91,9 @@ def read_key(path: str) -> Key:
 
 
 def _public(seed: str) -> str:
+    raw = base64.b32decode(f"{seed}======")
+    if nkeys.crc16_checksum(bytearray(raw[:-2])) != raw[-2:]:  # the library does not look
+        raise nkeys.ErrInvalidSeed
     pair = nkeys.from_seed(bytearray(seed.encode()))
     try:
         return str(pair.public_key.decode())

@@ -131,6 +131,7 @@ def services_of(identity: Identity) -> tuple[Service, ...]:
     if identity.role == "learner":
         for reader in readers_of(identity):
             calls += [
+                f"CONSUMER.INFO.{tape}.{reader.name}",
                 f"CONSUMER.RESET.{tape}.{reader.name}",
                 f"CONSUMER.MSG.NEXT.{tape}.{reader.name}",
             ]

@@ -21,6 +21,7 @@ from streams.pull import ASK, Pulled, numbers_of
 
 PAUSE_SECONDS_MAX = 0.3
 WAITING_MAX = 1  # requests that a reader takes at once: part of what makes it sound
+RESET_SECONDS = 1.0
 FOLLOW_SECONDS = 5.0
 READ_SECONDS = 2.0
 READ_TRIES = 5
@@ -106,9 +107,17 @@ async def _ask(link: Link, reader: Reader, first: int, batch: int, seconds: floa
 
 
 async def _set_back(link: Link, reader: Reader, first: int) -> int:
-    """Sets a reader back to a sequence; how many messages it then has to give."""
-    call = f"CONSUMER.RESET.{reader.stream}.{reader.name}"
-    return int((await link.api(call, {"seq": first})).get("num_pending", 0))
+    """Sets a reader back to a sequence; how many messages it then has to give.
+
+    Where there is no such reader nobody answers; then it is asked about, which is answered.
+    """
+    name = f"{reader.stream}.{reader.name}"
+    try:
+        answer = await link.api(f"CONSUMER.RESET.{name}", {"seq": first}, RESET_SECONDS)
+    except Silent:
+        await link.api(f"CONSUMER.INFO.{name}")
+        raise
+    return int(answer.get("num_pending", 0))
 
 
 async def _request(link: Link, reader: Reader, batch: int, seconds: float) -> Mailbox:

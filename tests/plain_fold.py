@@ -1,7 +1,6 @@
 """The fold a second time, as plainly as can be: an array element for every single token.
 
-Knows the facts, the design's words and the layout of the state digest, and nothing of the
-production machines. Slow, and short enough to be believed by reading it.
+Knows the facts and the layout of the state digest, and nothing of the production machines.
 """
 
 from __future__ import annotations
@@ -140,6 +139,7 @@ class PlainFold:
 
     def __init__(self, opening: Opening) -> None:
         self.run = opening.run.name
+        self.carries = opening.run.adoption.carry
         count = opening.run.fragments
         self.position = self.fence = self.step = 0
         self.versions = [0] * count
@@ -214,14 +214,14 @@ class PlainFold:
                 for position in sorted(self.offers):
                     self._end(position, "left_out")
                 self.rounds = {}
-            case _:
-                pass
 
     def _offered(self, event: DeltaOffered) -> None:
         life = self.lives[event.learner]
         begin, step = event.tokens_trained - event.tokens, event.learner_step
         self._adopt(life, (each for each in event.adopted if each.learner_step < step))
         tokens = life.tokens[event.fragment]
+        if self.carries:  # an offer holds all that its learner has
+            tokens.leave(begin, OVERWRITTEN)
         tokens.offered(begin, event.tokens_trained, self.position)
         self._adopt(life, (each for each in event.adopted if each.learner_step >= step))
         life.said, life.is_lost = event.said, False
@@ -235,8 +235,8 @@ class PlainFold:
             return
         life.said, life.is_lost = max(life.said, event.said), False
         if not event.reason.startswith(UNBELIEVED) and event.fragment < len(self.versions):
-            begin = event.tokens_trained - event.tokens
-            life.tokens[event.fragment].refused(begin, event.tokens_trained, self.position)
+            begin, end = event.tokens_trained - event.tokens, event.tokens_trained
+            life.tokens[event.fragment].refused(begin, end, self.position)
 
     def _merged(self, event: FragmentMerged) -> None:
         for position in event.contributions:
@@ -251,7 +251,8 @@ class PlainFold:
 
     def _adopt(self, life: Life, adoptions: Iterable[Adoption]) -> None:
         for each in sorted(adoptions, key=lambda one: (one.learner_step, one.fragment)):
-            life.tokens[each.fragment].leave(each.tokens_trained, OVERWRITTEN)
+            if not self.carries:
+                life.tokens[each.fragment].leave(each.tokens_trained, OVERWRITTEN)
             life.trained = max(life.trained, each.tokens_trained)
 
     def _die(self, life: Life) -> None:

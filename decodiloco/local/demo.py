@@ -29,6 +29,7 @@ from decodiloco.local.summary import in_words, next_commands, summarized
 from decodiloco.local.view import Display
 from decodiloco.places import check_places
 from decodiloco.stopping import run_until_stopped
+from streams.address import address_of
 from streams.errors import ServerUnreachable
 
 INTERRUPTED = 130
@@ -55,8 +56,8 @@ def demo(asked: Asked, as_json: bool) -> int:
     check_places(config)
     if asked.nats is not None and not answers(asked.nats):
         raise ServerUnreachable(
-            f"nats {asked.nats}: nobody answers there; start a server, or leave --nats out to "
-            "get one of the demo's own"
+            f"nats {address_of(asked.nats)}: nobody answers there; start a server, or leave --nats "
+            "out to get one of the demo's own"
         )
     with held(asked.folder):
         check_same_run(asked.folder, config)

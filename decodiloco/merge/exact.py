@@ -82,6 +82,8 @@ class SquareSum:
 
     def total(self) -> float:
         """The sum over everything that was added."""
+        if len(self._blocks) == 1 and len(self._blocks[0]) == 1:
+            return float(self._blocks[0][0])
         return tree_sum(np.concatenate(self._blocks) if self._blocks else np.empty(0))
 
 
@@ -99,18 +101,17 @@ def square_sum(array: Floats) -> float:
 class WeightedSum:
     """sum_k s_k x_k over contributions, one chunk of a tensor at a time.
 
-    s_k is a float32 value, x_k a float32 chunk. Each product is exact in float64, the float64
+    s_k is a float32 value, x_k a float32 chunk of at most `elements`. Each product is exact in float64, the float64
     sum is taken in the order of the contributions, and it is rounded once, to float32.
     """
 
     __slots__ = ("_scales", "_scratch", "_sum", "_wide")
 
-    def __init__(self, scales: Sequence[float]) -> None:
+    def __init__(self, scales: Sequence[float], elements: int = CHUNK_ELEMENTS) -> None:
         assert scales and all(scale == rounded(scale) for scale in scales)
         self._scales = tuple(scales)
-        self._sum = np.empty(CHUNK_ELEMENTS)
-        self._wide = np.empty(CHUNK_ELEMENTS)
-        self._scratch = np.empty(CHUNK_ELEMENTS)
+        blocks = min(-(-elements // BLOCK_ELEMENTS) * BLOCK_ELEMENTS, CHUNK_ELEMENTS)
+        self._sum, self._wide, self._scratch = np.empty((3, blocks))
 
     def chunk(self, parts: Sequence[Floats], squares: Sequence[SquareSum], out: Floats) -> None:
         """Write the weighted sum of `parts` to `out`; count each part in its sum of squares."""

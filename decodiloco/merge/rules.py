@@ -142,7 +142,7 @@ def add_up(
     its header said.
     """
     gradient = np.empty(elements, np.float32)
-    adder, own = WeightedSum(plan.scales), SquareSum()
+    adder, own = WeightedSum(plan.scales, elements), SquareSum()
     found = [SquareSum() for _ in streams] if recount else []
     with np.errstate(all="ignore"):  # what is not finite shows in the sums of squares
         for start in range(0, elements, CHUNK_ELEMENTS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 from decodiloco.config import Run
 from decodiloco.fragments.layout import Layout
@@ -63,7 +63,7 @@ class Learner:
 
     def fates(self, fragment: int) -> dict[str, int]:
         """Tokens of each fate for one fragment, open ones among them: together all trained."""
-        totals: dict[str, int] = {**self.accounts[fragment].totals()}
+        totals = cast(dict[str, int], self.accounts[fragment].totals())
         unsettled = self.tokens_trained - sum(totals.values())
         gone = self.status == "lost"
         totals["lost"] += unsettled if gone else 0

@@ -84,6 +84,7 @@ def every_invariant() -> tuple[type[Invariant], ...]:
         of_state.NoClock,
         NoMachineStumbles,
         of_the_end.AcknowledgedStands,
+        of_the_end.RecordingGoesOn,
         of_the_end.SameBytes,
         of_the_end.GoesOn,
     )
@@ -106,6 +107,7 @@ class Invariants:
         self.ledger = Ledger(opening)
         self.state: State = begin(opening)
         self.liveness = of_the_end.GoesOn()
+        self.recording = of_the_end.RecordingGoesOn()
         self.same_bytes = of_the_end.SameBytes()
         self.stumbles = NoMachineStumbles()
         self._second = second
@@ -140,6 +142,7 @@ class Invariants:
             self._no_clock,
             self.stumbles,
             self._acknowledged,
+            self.recording,
             self.same_bytes,
             self.liveness,
         )

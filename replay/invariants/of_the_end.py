@@ -93,6 +93,12 @@ class AcknowledgedStands(Invariant):
                 self.hold(digest in attempted, "a record that nobody sent", position)
 
 
+class RecordingGoesOn(Invariant):
+    """A recording whose file was torn goes on behind its last whole record, and is the tape."""
+
+    name = "recording goes on"
+
+
 class SameBytes(Invariant):
     """Whoever carries a merge out, and however often: the bytes are the same."""
 

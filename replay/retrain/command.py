@@ -91,19 +91,15 @@ def retrain(
 
 def rerun_of(place: Place, data: str | None, wanted: Wanted, tell: Tell) -> Rerun:
     """Trains the tape of a place again, on its own text or on that at `data`."""
-    from decodiloco.syncer.state import RULES
     from decodiloco.training.corpus import read_corpus
-    from replay.errors import NotReached, RulesUnknown
+    from replay.errors import NotReached
+    from replay.refold import refold
     from replay.retrain.rerun import rerun
     from replay.state import opened_by, read_opening
     from streams.events import LearnerJoined
 
     records = list(place.envelopes())
     opened = opened_by(records[0] if records else None, place)
-    if opened.rules != RULES:
-        raise RulesUnknown(
-            f"run {place.run} was written by rules {opened.rules}, and this build knows {RULES}"
-        )
     joins = (record.event for record in records)
     known = sorted({each.learner for each in joins if isinstance(each, LearnerJoined)})
     for name in wanted.learners:
@@ -114,6 +110,8 @@ def rerun_of(place: Place, data: str | None, wanted: Wanted, tell: Tell) -> Reru
     store = place.open_store(opened)
     try:
         opening = read_opening(store, opened)
+        for _ in refold(records, opening):
+            pass  # a tape that cannot be is no script
         run = opening.run
         training = run.training if data is None else run.training.model_copy(update={"data": data})
         corpus = read_corpus(training, run.model.context)

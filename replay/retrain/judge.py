@@ -108,9 +108,9 @@ class Judge:
         """The version to go on with. From the tape's own deltas it must be the same anywhere."""
         found = self._found
         ours = made.parameters.manifest, made.momentum.manifest, made.report.manifest
-        found.merges.compared += 1
         if found.synthetic:
             return ours
+        found.merges.compared += 1
         told = event.parameters, event.momentum, event.report
         before, self._told[event.fragment] = self._told[event.fragment], told
         if ours == told:

@@ -57,16 +57,17 @@ class Loss:
 class Rerun:
     """What a rerun found.
 
+    `made` counts the merges, `stored_taken` how often the rerun went on with the tape's bytes in
+    place of its own, `others` the deltas of learners that were not trained again.
     `first_difference` is the first thing on the tape that came out otherwise, `first_broken` the
-    first of those that had to come out the same. `stored_taken` counts how often the rerun went
-    on with the tape's bytes in place of its own, `others` the contributions of learners that were
-    not trained again.
+    first of those that had to come out the same.
     """
 
     run: str
     synthetic: bool = False
     events: int = 0
     rows: dict[int, Row] = field(default_factory=dict)
+    made: int = 0
     merges: Tally = field(default_factory=Tally)
     models: Tally = field(default_factory=Tally)
     others: int = 0

@@ -26,7 +26,7 @@ def verdict(found: Rerun) -> str:
         return (
             "NOT A PROOF: this machine is not the one that was recorded "
             f"({'; '.join(found.differs)}); {deltas.identical:,} of {deltas.compared:,} deltas "
-            "are identical all the same"
+            "are identical"
         )
     return f"PROVED: all {deltas.compared:,} deltas are identical, bit for bit"
 
@@ -74,12 +74,8 @@ def report_lines(found: Rerun) -> Iterator[str]:
     for row in rows:
         if row.distances:
             yield _told_distances(row)
-    if found.losses:
-        first, last = found.losses[0], found.losses[-1]
-        yield (
-            f"held-out loss {first.loss:.4f} before the first merge, {last.loss:.4f} after "
-            f"{last.step:,} merges"
-        )
+    for one in found.losses:
+        yield f"held-out loss {one.loss:.4f} after {one.step:,} merges, {one.tokens:,} tokens"
     if found.first_difference is not None and found.first_broken is None:
         yield f"first difference: {told(found.first_difference)}"
     yield verdict(found)
@@ -101,7 +97,7 @@ def told_as_json(found: Rerun, seconds: float) -> Mapping[str, object]:
         "learners": [_row_json(found.rows[life]) for life in sorted(found.rows)],
         "deltas": found.deltas.compared,
         "identical": found.deltas.identical,
-        "merges": _tally_json(found.merges),
+        "merges": {"made": found.made, **_tally_json(found.merges)},
         "checkpoints": _tally_json(found.checkpoints),
         "first_difference": None if first is None else _difference_json(first),
         "stored_taken": found.stored_taken,

@@ -231,6 +231,7 @@ class _Course:
             raise Differs(
                 f"the delta of {first.position} cannot be merged: {first.reason}", position
             )
+        self.found.made += 1
         chosen = self._judge.merge(position, event, order, made)
         self._merges.step(order, made, chosen)
         for offer in event.contributions:
@@ -238,7 +239,7 @@ class _Course:
 
     def _evaluate(self, every_merges: int = 1) -> None:
         """The loss of the merged model, unless it is taken already, or not due yet."""
-        step, losses = self.found.merges.compared, self.found.losses
+        step, losses = self.found.made, self.found.losses
         if step % every_merges or (losses and losses[-1].step == step):
             return
         parameters_into(self._gpt, dict(self._merges.newest()))

@@ -41,7 +41,8 @@ class Script:
     `clocks` are the run's at each version: the merge that made it, and the tokens at the opening
     of its round. `merged_at` gives, for an offer that is in a merge, the position of the merge.
     `uses` counts how often a version is written into a model, `moments` how many lives take
-    their moments from the checkpoint at a position.
+    their moments from the checkpoint at a position. `synthetic`: nobody trained; the tape was made
+    up, and names bytes that were never made.
     """
 
     lives: dict[int, Life] = field(default_factory=dict)
@@ -49,14 +50,7 @@ class Script:
     merged_at: dict[int, int] = field(default_factory=dict)
     uses: Counter[Version] = field(default_factory=Counter)
     moments: Counter[int] = field(default_factory=Counter)
-    events: int = 0
-    merges: int = 0
-
-    @property
-    def synthetic(self) -> bool:
-        """Whether nobody trained: the tape was made up, and names bytes that were never made."""
-        told = [life.joined.fingerprint for life in self.lives.values()]
-        return bool(told) and all(fingerprint.startswith(SYNTHETIC) for fingerprint in told)
+    synthetic: bool = False
 
     def clock(self, fragment: int, version: int) -> RunClock:
         """The run's clock at a version; it stands at zero at the opening."""
@@ -103,8 +97,6 @@ class _Reader:
     def read(self, envelope: Envelope) -> None:
         """Takes in the next fact."""
         position, event = envelope.position, envelope.event
-        script = self._script
-        script.events = position
         match event:
             case LearnerJoined():
                 self._joined(position, event)
@@ -134,6 +126,8 @@ class _Reader:
             script.lives = {
                 position: life for position, life in script.lives.items() if life.learner in chosen
             }
+        told = [life.joined.fingerprint for life in script.lives.values()]
+        script.synthetic = bool(told) and all(each.startswith(SYNTHETIC) for each in told)
         for position, life in script.lives.items():
             self._write(life, self._heard[position])
             self._count(life)
@@ -174,7 +168,6 @@ class _Reader:
 
     def _merged(self, position: int, event: FragmentMerged) -> None:
         script = self._script
-        script.merges += 1
         clock = RunClock(event.step, self._tokens.get(event.round, 0))
         script.clocks[event.fragment, event.version] = clock
         for offer in event.contributions:

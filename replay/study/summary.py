@@ -99,9 +99,9 @@ class Summary:
     def noise(self, cases: Sequence[Case]) -> Noise | None:
         """Of these cases' differences: residuals of case and seed, over the seeds all have."""
         rows = [self._by_case[case.name] for case in cases if self.has(case)]
-        seeds = (
-            [seed for seed in sorted(rows[0]) if all(seed in row for row in rows)] if rows else []
-        )
+        if not rows:
+            return None
+        seeds = [seed for seed in sorted(rows[0]) if all(seed in row for row in rows)]
         freedom = (len(rows) - 1) * (len(seeds) - 1)
         if freedom < 1:
             return None

@@ -14,6 +14,7 @@ SEEDS_ENOUGH = 100  # with fewer seeds a branch may be missed by chance
 RARE = (
     "a job is owed no more",
     "a leader stands down",
+    "a learner carries its work over",
     "a learner is orphaned",
     "a learner leaves early",
     "a learner refreshes all to close",

@@ -36,8 +36,9 @@ class LearnerCase:
 class Case:
     """One world before anything goes wrong.
 
-    `merges` is how many there are at least, when all goes on as it must. `hard_seconds` is how long things may go wrong; from then on all is well. `merge_every_seconds`
-    is about how long one merge follows another when it is.
+    `merges` is how many there are at least, when all goes on as it must. `hard_seconds` is how
+    long things may go wrong; from then on all is well. `merge_every_seconds` is about how long
+    one merge follows another when it is.
     """
 
     seed: int
@@ -134,7 +135,7 @@ def _draw_run(random: Random) -> Run:
             "tokens_per_step_max": 10_000,
         },
         "outer": {"lr": 0.7, "momentum": random.choice((0.0, 0.5, 0.9))},
-        "adoption": {"alpha": random.choice((0.0, 0.0, 0.25))},
+        "adoption": random.choice(({}, {}, {"alpha": 0.25}, {"carry": True})),
         "codecs": {"delta": random.choice(("bf16", "fp32"))},
         "times": {
             "takeover_seconds": 3.0,

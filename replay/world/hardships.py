@@ -18,6 +18,7 @@ from replay.world.network import SERVICES, WAYS, Service
 from replay.world.places import WorldInbox
 from replay.world.plan import KINDS, Hardship, draw_plan
 from replay.world.process import Killed, Process
+from replay.world.recording import torn_and_taken_up
 from replay.world.syncer import SyncerProcess
 
 if TYPE_CHECKING:
@@ -149,11 +150,12 @@ class Hardships:
             "store-slow": self._store_slow,
             "store-corrupt": lambda hardship, random: self._spoil("corrupt"),
             "store-missing": lambda hardship, random: self._spoil("missing"),
+            "torn-file": self._tear,
             "clock-jump": self._clock_jump,
             "poison-delta": self._poison,
             "broken-model": self._break_model,
-            "malformed": self._malformed,
-            "lying-words": self._lying,
+            "malformed": lambda _, random: self._say(poison.malformed, random),
+            "lying-words": lambda _, random: self._say(poison.lies, random),
             "churn": self._churn,
             "doubled-learner": self._double_learner,
             "site-loss": self._site_loss,
@@ -302,6 +304,12 @@ class Hardships:
 
         return undo
 
+    def _tear(self, hardship: Hardship, random: Random) -> Undo | None:
+        world = self._world
+        wrong = torn_and_taken_up(world.run, world.tape.records, random)
+        world.invariants.recording.hold(not wrong, wrong, len(world.tape.records))
+        return None
+
     def _clock_jump(self, hardship: Hardship, random: Random) -> Undo:
         machine = random.choice(self._world.case.syncers)
         self.clock_seconds[machine] = random.choice((-1e6, -3600.0, 0.5, 7200.0, 1e6))
@@ -326,15 +334,9 @@ class Hardships:
             learner.model.break_down()
         return None
 
-    def _malformed(self, hardship: Hardship, random: Random) -> Undo | None:
+    def _say(self, messages: poison.Messages, random: Random) -> Undo | None:
         inbox = self._inbox(random)
-        for speaker, kind, payload in poison.malformed(random, self._world):
-            inbox.put(speaker, kind, payload)
-        return None
-
-    def _lying(self, hardship: Hardship, random: Random) -> Undo | None:
-        inbox = self._inbox(random)
-        for speaker, kind, payload in poison.lies(random, self._world):
+        for speaker, kind, payload in messages(random, self._world):
             inbox.put(speaker, kind, payload)
         return None
 

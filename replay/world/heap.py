@@ -20,6 +20,11 @@ class Heap:
         self.now = 0.0
         self._moments: list[tuple[float, int, Happen]] = []
         self._count = 0
+        self._is_stirred = False
+
+    def stir(self) -> None:
+        """Something has changed that `run` may be waiting for."""
+        self._is_stirred = True
 
     def later(self, seconds: float, happen: Happen) -> None:
         """Lets something happen so many seconds from now."""
@@ -28,13 +33,20 @@ class Heap:
         heapq.heappush(self._moments, (self.now + seconds, self._count, happen))
 
     def run(self, until: Callable[[], bool], seconds_max: float) -> bool:
-        """Goes on until something holds, at most so many seconds; whether it holds."""
+        """Goes on until something holds, at most so many seconds; whether it holds.
+
+        It is looked at first, last, and after each moment that has stirred.
+        """
         end, moments, next_of = self.now + seconds_max, self._moments, heapq.heappop
-        while not until():
+        self._is_stirred = True
+        while True:
+            if self._is_stirred:
+                self._is_stirred = False
+                if until():
+                    return True
             if not moments or moments[0][0] > end:
                 self.now = end
                 return until()
             assert self._count < MOMENTS_MAX, "this world never comes to rest"
             self.now, _, happen = next_of(moments)
             happen()
-        return True

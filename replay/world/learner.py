@@ -23,7 +23,7 @@ from decodiloco.learner.happenings import (
     Stepped,
 )
 from decodiloco.learner.outbox import join_word, next_word
-from decodiloco.learner.owed import owed_at_boundary
+from decodiloco.learner.owed import copies_in_use, owed_at_boundary
 from decodiloco.learner.state import Adopt, CopyFragments, Leave, Leaving, State, StoreCheckpoint
 from decodiloco.learner.telling import told
 from decodiloco.store.keys import global_key
@@ -140,7 +140,7 @@ class LearnerProcess(Process):
 
         def load(merged: list[Arrays]) -> None:
             for index, arrays in enumerate(merged):
-                self.model.write(index, arrays, 0.0)
+                self.model.load(index, arrays)
             nonce = f"{self.case.id} {self._number} {self.state.position}".encode()
             self.tell(Loaded(tuple(version for version, _ in wanted), nonce.rjust(16)[-16:]))
             then()
@@ -218,11 +218,13 @@ class LearnerProcess(Process):
         for ask in owed_at_boundary(self.state, self._ahead(now)):
             match ask:
                 case CopyFragments():
+                    step = self.state.learner_step
                     self.copies = {
-                        index: (self.model.anchors[index], self.model.copy(index))
-                        for index in ask.fragments
+                        index: self.model.copy_to_offer(index, step) for index in ask.fragments
                     }
                     self.tell(Copied(ask.fragments))
+                    for index, steps in enumerate(copies_in_use(self.state)):
+                        self.model.keep(index, steps)
                     self.world.point(self, "copied")
                 case Adopt():
                     self._adopt(ask)
@@ -252,11 +254,16 @@ class LearnerProcess(Process):
         )
 
     def _adopt(self, ask: Adopt) -> None:
-        alpha = 0.0 if ask.refresh else self.run_config.adoption.alpha
+        settings = self.run_config.adoption
         for index, version in ask.versions:
             held, arrays = self.fetched.pop(index)
             assert held == version
-            self.model.write(index, arrays, alpha)
+            if settings.carry and not ask.refresh:
+                self.world.hit("a learner carries its work over")
+                merged_step = self.state.fragments[index].merged_since(version)
+                self.model.carry(index, arrays, merged_step)
+            else:
+                self.model.load(index, arrays, 0.0 if ask.refresh else settings.alpha)
         self.tell(Adopted(ask.versions, ask.refresh))
         if ask.refresh:
             self.world.hit(f"a learner refreshes all to {ask.refresh}")

@@ -6,6 +6,8 @@ learner's own. Knows layouts and numpy; no protocol.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,9 +38,10 @@ class Model:
             start = stop
         self._coarse = [tensor for tensor in layout.tensors if tensor.dtype == "bfloat16"]
         self.anchors: dict[int, Arrays] = {}
+        self._copies: dict[int, dict[int, Arrays]] = {}
 
     def step(self) -> float:
-        """One inner step; the loss before it: the largest distance, which no order of sums moves."""
+        """One inner step. The loss before it is the largest distance: no order of sums moves it."""
         away = self._goal - self._live
         loss = float(np.maximum.reduce(np.abs(away)))
         noise = self._draw.standard_normal(self._live.size, np.float32)
@@ -55,7 +58,18 @@ class Model:
         """A fragment as it stands now."""
         return {tensor.name: self._views[tensor.name].copy() for tensor in self.layout.of(fragment)}
 
-    def write(self, fragment: int, merged: Arrays, alpha: float) -> None:
+    def copy_to_offer(self, fragment: int, learner_step: int) -> tuple[Arrays, Arrays]:
+        """The anchor, and the fragment as it stands now; kept until `keep` lets it go."""
+        copy = self.copy(fragment)
+        self._copies.setdefault(fragment, {})[learner_step] = copy
+        return self.anchors[fragment], copy
+
+    def keep(self, fragment: int, learner_steps: Collection[int]) -> None:
+        """Lets go of the copies of all other steps."""
+        copies = self._copies.get(fragment, {})
+        self._copies[fragment] = {step: copies[step] for step in copies if step in learner_steps}
+
+    def load(self, fragment: int, merged: Arrays, alpha: float = 0.0) -> None:
         """Blends a merged version into the live fragment; what stands there then is its anchor."""
         for tensor in self.layout.of(fragment):
             live, new = self._views[tensor.name], merged[tensor.name]
@@ -63,6 +77,28 @@ class Model:
                 new = np.float32(alpha) * live + np.float32(1 - alpha) * new
             live[...] = as_live(new, tensor)
         self.anchors[fragment] = self.copy(fragment)
+        self._copies.pop(fragment, None)
+
+    def carry(self, fragment: int, merged: Arrays, merged_step: int | None) -> None:
+        """A merged version, and on it all work that is not in it: since the copy of `merged_step`,
+        or since the anchor. Copies whose offers may still be merged move along.
+        """
+        anchor, copies = self.anchors[fragment], self._copies.pop(fragment, {})
+        tensors = self.layout.of(fragment)
+        new = {tensor.name: as_live(merged[tensor.name], tensor) for tensor in tensors}
+        since = anchor if merged_step is None else copies[merged_step]
+        for tensor in tensors:
+            live, name = self._views[tensor.name], tensor.name
+            live[...] = as_live(new[name] + (live - since[name]), tensor)
+        if merged_step is None:
+            self._copies[fragment] = {
+                step: {
+                    one.name: as_live(new[one.name] + (copy[one.name] - anchor[one.name]), one)
+                    for one in tensors
+                }
+                for step, copy in copies.items()
+            }
+        self.anchors[fragment] = new
 
     def digest(self) -> bytes:
         """As RunClosed carries it."""

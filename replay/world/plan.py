@@ -62,6 +62,7 @@ KINDS: dict[str, Kind] = {
     "store-unknown": Kind("puts lose their request or answer, or come late", 2, 5.0, 30.0),
     "store-corrupt": Kind("deltas are stored with a bit that is wrong", 2, 3.0, 30.0),
     "store-missing": Kind("deltas are gone after they were stored", 2, 3.0, 30.0),
+    "torn-file": Kind("a recorder's file is torn within a record, and taken up again", 1, 1.0, 1.0),
     "clock-jump": Kind("a machine's time of day jumps", 3, 5.0, 60.0),
     "poison-delta": Kind("a learner offers deltas that are not sound", 4, 3.0, 40.0),
     "broken-model": Kind("a number in a learner's model is none any more", 3, 1.0, 1.0),

@@ -5,7 +5,7 @@ Knows how bytes and words are made, and how to make them wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ WAYS = (
 )  # fmt: skip
 
 Message = tuple[str, str, bytes]
+Messages = Callable[[Random, "World"], Iterator[Message]]
 
 
 def spoilt(how: str, delta: Arrays) -> Arrays:

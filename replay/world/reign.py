@@ -146,9 +146,9 @@ class Reign:
         for ask in asks:
             if not isinstance(ask, (OpenRound, CloseWindow, DeclareLost, BeginClosing)):
                 continue
-            waited = self._waited(ask)
-            left = ask.after_seconds - waited.waited_seconds
+            left = ask.after_seconds - self._waited_seconds(ask)
             if left <= 0:
+                waited = self._waited(ask)
                 drafts.append(drafting.from_timed(ask, waited, self._pen.writer))
             else:
                 soonest = min(soonest, left)
@@ -156,20 +156,21 @@ class Reign:
 
     def _is_due(self, ask: Ask) -> bool:
         if isinstance(ask, CloseRun):
-            return self._waited(ask).waited_seconds >= ask.after_seconds
+            return self._waited_seconds(ask) >= ask.after_seconds
         return True
 
-    def _waited(self, ask: Ask) -> drafting.Waited:
-        syncer = self._syncer
-        now = syncer.heap.now
-        since = syncer.folded_at.get(ask.since, self._began)
+    def _waited_seconds(self, ask: Ask) -> float:
+        since = self._syncer.folded_at.get(ask.since, self._began)
         if isinstance(ask, DeclareLost):
-            silent = syncer.hearts.silent_seconds("learner", ask.learner, since)
-            return drafting.Waited(waited_seconds=silent)
-        quorum = 0.0
+            return self._syncer.hearts.silent_seconds("learner", ask.learner, since)
+        return max(0.0, self._syncer.heap.now - since)
+
+    def _waited(self, ask: Ask) -> drafting.Waited:
+        syncer, quorum = self._syncer, 0.0
         if isinstance(ask, CloseWindow) and ask.quorum_at:
-            quorum = max(0.0, syncer.folded_at.get(ask.quorum_at, now) - since)
-        return drafting.Waited(quorum, max(0.0, now - since))
+            since = syncer.folded_at.get(ask.since, self._began)
+            quorum = max(0.0, syncer.folded_at.get(ask.quorum_at, syncer.heap.now) - since)
+        return drafting.Waited(quorum, self._waited_seconds(ask))
 
     def _read(self, letter: Letter) -> None:
         self._world.point(self._syncer, "inbox read")

@@ -229,6 +229,7 @@ class World:
         leaving = process.state.leaving
         if leaving is None or leaving.reason == "finished":
             self.finished.add(process.case.id)
+            self.heap.stir()
         else:
             self.hit("a learner leaves early")
             self.restart(process, 10.0 * RESTART_SECONDS)
@@ -237,6 +238,7 @@ class World:
         """For it the run is over."""
         process.kill()
         self.finished.add(process.name)
+        self.heap.stir()
 
     # What processes ask of the world.
 
@@ -296,6 +298,7 @@ class World:
 
     def _observe(self, envelope: Envelope) -> None:
         before = self.invariants.state
+        self.heap.stir()
         self.invariants.tell(envelope)
         self._folds[envelope.digest] = before, self.invariants.state
         while len(self._folds) > FOLDS_KEPT:

@@ -148,9 +148,11 @@ def port_of(url: str) -> int:
 
 
 @contextmanager
-def raises_within(limit_seconds: float, error: type[Exception], match: str) -> Iterator[None]:
+def raises_within(
+    limit_seconds: float, error: type[Exception], match: str
+) -> Iterator[pytest.ExceptionInfo[Exception]]:
     """An error that comes by itself, not by a deadline of ours that is longer than the limit."""
     start = asyncio.get_running_loop().time()
-    with pytest.raises(error, match=match):
-        yield
+    with pytest.raises(error, match=match) as caught:
+        yield caught
     assert asyncio.get_running_loop().time() - start < limit_seconds

@@ -15,6 +15,7 @@ from decodiloco.syncer import (
 )
 from decodiloco.syncer.fates import Account
 from decodiloco.syncer.state import State
+from replay.tape_writer import TapeWriter
 from replay.world import syncer
 from replay.world.model import Model
 from replay.world.places import WorldTape
@@ -198,6 +199,16 @@ def _record_changed() -> list[Change]:
     return [(WorldTape, "append", wrong)]
 
 
+def _torn_tail_stays() -> list[Change]:
+    right = TapeWriter._write
+
+    def wrong(self: Any, data: bytes) -> None:
+        self._offset += self.torn_bytes
+        right(self, data)
+
+    return [(TapeWriter, "_write", wrong)]
+
+
 def _another_answer() -> list[Change]:
     return [(syncer, "known_answer", lambda: bytes(32))]
 
@@ -220,7 +231,7 @@ BUGS: dict[str, Bug] = {
     ),
     "not finite passes": Bug(
         "Deltas are not looked at before they are added up.", "no machine stumbles",
-        _not_finite_passes, 6, 27,
+        _not_finite_passes, 60,
     ),
     "no clip": Bug(
         "No delta's norm is clipped.", "merged from these bytes", _no_clip, 30
@@ -246,6 +257,10 @@ BUGS: dict[str, Bug] = {
     "record changed": Bug(
         "The tape's server keeps another record than the one it was given.", "one chain",
         _record_changed,
+    ),
+    "torn tail stays": Bug(
+        "A recorder goes on behind the torn part of a record.", "recording goes on",
+        _torn_tail_stays, 30,
     ),
     "another answer": Bug(
         "A syncer writes although its arithmetic is not ours.", "known answer", _another_answer

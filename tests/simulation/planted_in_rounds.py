@@ -43,6 +43,37 @@ def _late_offers_count() -> list[Change]:
     return [(quorum, "answers", lambda state, round_: state.waiting(round_.fragment))]
 
 
+def _refused_counts() -> list[Change]:
+    right, refused = offers.refused, set()
+
+    def remembered(state: State, event: Any) -> State:
+        refused.add((event.round, event.learner))
+        return right(state, event)
+
+    def verdict(state: State, round_: Any) -> Verdict:
+        found = quorum.verdict(state, round_)
+        answers = rounds.answers(state, round_)
+        others = {name for number, name in refused if number == round_.number}
+        others -= {offer.learner for offer in answers}
+        if found.action == "wait" and len(answers) + len(others) >= state.config.quorum:
+            return Verdict("later", "grace ended", 0, found.missed)
+        return found
+
+    return [(offers, "refused", remembered), (owed, "verdict", verdict)]
+
+
+def _merged_twice() -> list[Change]:
+    right = offers.settled
+
+    def wrong(state: State, position: int, fate: Any) -> State:
+        made = right(state, position, fate)
+        if fate != "merged":
+            return made
+        return replace(made, offers={**made.offers, position: state.offers[position]})
+
+    return [(offers, "settled", wrong)]
+
+
 def _window_by_arrival() -> list[Change]:
     right = drafting._window
 
@@ -138,6 +169,13 @@ BUGS: dict[str, Bug] = {
     "late offers count": Bug(
         "An offer made for an earlier round counts for the quorum.", "at least K",
         _late_offers_count, 6,
+    ),
+    "refused counts": Bug(
+        "A refused offer counts as an answer.", "at least K", _refused_counts, 30
+    ),
+    "contribution merged twice": Bug(
+        "A merged offer stays, and is in the next window of its fragment, too.", "state as told",
+        _merged_twice,
     ),
     "window by arrival": Bug(
         "A window's offers stand in the order of their arrival.", "window by position",

@@ -31,7 +31,7 @@ def _without_gate(name: str) -> Callable[[], list[Change]]:
     return changes
 
 
-def _cursor_too_far() -> list[Change]:
+def _cursor_before_append() -> list[Change]:
     right = machine._heard
 
     def wrong(state: State, source: Any) -> State:
@@ -160,7 +160,10 @@ def _adopts_backwards() -> list[Change]:
 
     def wrong(state: Any, happening: Any) -> Any:
         made = right(state, happening)
-        stale = tuple(each.model_copy(update={"version": 0}) for each in made.adoptions)
+        stale = tuple(
+            each.model_copy(update={"version": 0 if each.version == 2 else each.version})
+            for each in made.adoptions
+        )
         return replace(made, adoptions=stale)
 
     gates_left = [
@@ -174,9 +177,9 @@ BUGS: dict[str, Bug] = {
     "no overlap gate": Bug(
         "Learners offer merged work again, and it is admitted.", "steps once", _merged_work_again
     ),
-    "cursor too far": Bug(
-        "The inbox cursor goes one letter beyond the one that was read.", "digest of the state",
-        _cursor_too_far,
+    "cursor before append": Bug(
+        "The inbox cursor goes to the next letter before that one's fact is on the tape.",
+        "digest of the state", _cursor_before_append,
     ),
     "cursor back at takeover": Bug(
         "A syncer that begins from a snapshot reads its inboxes from the start.",
@@ -218,7 +221,7 @@ BUGS: dict[str, Bug] = {
         _takes_letters_from_the_end, 3,
     ),
     "adopts backwards": Bug(
-        "A learner tells that it adopted version 0 again, and nobody minds.", "no version back",
+        "Of version 2 a learner tells that it is version 0, and nobody minds.", "no version back",
         _adopts_backwards,
     ),
 }  # fmt: skip

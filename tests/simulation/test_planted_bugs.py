@@ -9,33 +9,23 @@ import pytest
 from replay.invariants.all_of_them import every_invariant
 from replay.progress import silently
 from replay.world.campaign import run_campaign
-from replay.world.world import World
-from tests.plain_fold import PlainFold
+from tests.simulation.catching import catch, measured
 from tests.simulation.planted_bugs import BUGS, planted
-
-MERGES = 40
 
 # Tripped by no planted fault: what they look at is asserted in the machine before it is written.
 UNTRIPPED = {"versions by one", "facts follow", "bounded state", "refusals tell why"}
 
 
-def caught(name: str) -> str:
-    """The invariants that a fault breaks, seed by seed, up to the one that is named for it."""
-    bug = BUGS[name]
-    second = PlainFold if bug.plain_fold else None
-    broken = ""
-    for seed in range(bug.first_seed, bug.first_seed + bug.seeds_max):
-        with planted(bug):
-            told = World(seed, MERGES, second=second).play()
-        broken = told.broken.invariant if told.broken else broken
-        if broken == bug.invariant:
-            break
-    return broken
-
-
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught_by_the_invariant_that_is_named(name: str) -> None:
-    assert caught(name) == BUGS[name].invariant
+    invariant, _ = catch(name)
+    assert invariant == BUGS[name].invariant
+
+
+def test_the_seeds_that_were_needed_are_written_down_for_each_bug() -> None:
+    needed = measured()
+    assert list(needed) == list(BUGS)
+    assert [name for name in BUGS if not 1 <= needed[name] <= BUGS[name].seeds_max] == []
 
 
 def test_all_invariants_but_a_few_are_tripped_by_a_planted_bug() -> None:

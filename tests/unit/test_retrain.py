@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,10 +13,12 @@ import torch
 from torch import nn
 
 from decodiloco.errors import BlobMissing
+from decodiloco.learner.joining import fingerprint
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import Part
 from decodiloco.store.memory import MemoryStore
 from decodiloco.training.corpus import Corpus
+from replay.retrain.compare import fields_of
 from replay.retrain.outcome import Rerun
 from replay.retrain.report import report_lines, told_as_json, verdict
 from replay.retrain.rerun import Wanted, rerun
@@ -24,13 +27,14 @@ from streams.envelope import Envelope
 from streams.errors import AskedWrongly
 from streams.events import (
     DeltaOffered,
+    DeltaRefused,
     EvaluationReported,
     Event,
     FragmentMerged,
     LearnerJoined,
 )
 from tests.hand_run import HandRun, plain_run
-from tests.trained_run import CONTEXT, CORPUS, TrainedRun, played
+from tests.trained_run import CONTEXT, CORPUS, TrainedRun, played, small_run
 
 Change = Callable[[Event], Event]
 
@@ -193,9 +197,9 @@ def test_a_difference_whose_stored_bytes_are_gone_is_counted(run: TrainedRun):
 def test_on_another_machine_what_differs_is_measured_and_is_no_proof(run: TrainedRun):
     def on_another_machine(join: Event) -> Event:
         assert isinstance(join, LearnerJoined)
-        fingerprint = join.fingerprint.replace("python ", "python 9.")
+        told_by = join.fingerprint.replace("python ", "python 9.")
         cursor = ELSEWHERE if join.cursor else b""
-        return join.model_copy(update={"fingerprint": fingerprint, "cursor": cursor})
+        return join.model_copy(update={"fingerprint": told_by, "cursor": cursor})
 
     found = again(run, changed(run.tape, LearnerJoined, on_another_machine))
 
@@ -211,8 +215,8 @@ def test_as_many_threads_are_set_as_the_fingerprint_says(run: TrainedRun):
 
     def with_another(join: Event) -> Event:
         assert isinstance(join, LearnerJoined)
-        fingerprint = join.fingerprint.replace(f"threads {threads}", f"threads {threads + 1}")
-        return join.model_copy(update={"fingerprint": fingerprint})
+        told_by = join.fingerprint.replace(f"threads {threads}", f"threads {threads + 1}")
+        return join.model_copy(update={"fingerprint": told_by})
 
     found = again(run, changed(run.tape, LearnerJoined, with_another))
 
@@ -269,3 +273,29 @@ def test_a_made_up_tape_is_trained_and_nothing_is_compared(run: TrainedRun):
     assert (found.synthetic, found.ok, found.deltas.compared) == (True, True, 0)
     assert found.losses[-1] == again(run).losses[-1]
     assert told_as_json(found, 1.0)["verdict"] == verdict(found)
+
+
+def test_a_model_that_was_spoilt_and_healed_is_made_again_bit_for_bit():
+    """What spoilt it stands on no tape; that all was overwritten, and when, does."""
+    run = TrainedRun(small_run())
+    run.begin("a")
+    run.begin("b")
+    run.go(5)
+    with torch.no_grad():
+        next(run.pupils["b"].gpt.parameters()).fill_(math.nan)
+    run.go(6)
+
+    found = again(run)
+
+    assert run.pupils["b"].core.state.healed_step > 0
+    assert any(isinstance(each.event, DeltaRefused) for each in run.tape)
+    assert found.ok and found.deltas.identical == found.deltas.compared > 15
+
+
+def test_a_fingerprint_names_what_the_bits_depend_on():
+    fields = fields_of(fingerprint(torch.device("cpu")))
+
+    assert sorted(fields) == [
+        "cpu", "device", "machine", "processor", "python", "rules", "system", "threads", "torch",
+    ]  # fmt: skip
+    assert fields["device"] == "cpu" and fields["threads"] == str(torch.get_num_threads())

@@ -8,7 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from replay.study.__main__ import RESULTS, app
+from replay.study.campaign import circumstances
+from replay.study.results import add_circumstances, add_result
+from replay.study.settings import Study
 from streams.errors import AskedWrongly
+from tests.study_results import all_results
 
 
 def study(*arguments: str) -> str:
@@ -19,16 +23,20 @@ def study(*arguments: str) -> str:
     return done.stdout
 
 
-def test_a_part_prints_a_line_for_each_case_and_is_not_run_twice(tmp_path: Path) -> None:
+def test_what_the_file_lacks_is_run_and_printed_and_fills_the_page(tmp_path: Path) -> None:
     page, file = tmp_path / "mine.md", tmp_path / "mine.jsonl"
     page.write_text("<!-- study:quorum -->\n<!-- /study:quorum -->\n")
+    add_circumstances(file, circumstances(Study(steps=20)))
+    for known in all_results(1, ["quorum"])[:-1]:
+        add_result(file, known)
     asked = ("--part", "quorum", "--seeds", "1", "--steps", "20", "--processes", "1")
     told = study(*asked, "--results", str(file), "--page", str(page)).splitlines()
-    assert len(told) == 4 + 1
-    assert told[0].startswith("learners=8 quorum=8 grace=False slower_percent=18")
+    written = told[1:]
+    assert told[0].startswith("learners=8  ") and "seed 0: loss " in told[0]
+    assert written[0] == f"written: {page}" and all("written: " in line for line in written)
     assert "half 18 % slower" in page.read_text()
     again = study(*asked, "--results", str(file), "--page", str(page)).splitlines()
-    assert again == [f"written: {page}"]
+    assert again == written
 
 
 def test_other_lengths_do_not_go_into_the_pages_file() -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 
 import numpy as np
 import pytest
 import torch
 
-from decodiloco.config import Model, Training
+from decodiloco.config import Model, Run, Training
 from decodiloco.errors import ConfigInvalid
 from decodiloco.training.corpus import Corpus
 from decodiloco.training.gpt import build
-from decodiloco.training.trainer import Stop, adamw, batches_of, train_one_step, usable_device
+from decodiloco.training.trainer import (
+    Stop,
+    adamw,
+    batches_of,
+    seed_draws,
+    train_one_step,
+    usable_device,
+)
 
 SMALL = Model(layers=1, width=16, heads=2, context=8)
 SETTINGS = Training(shards=3, batch_sequences=2)
@@ -55,6 +63,23 @@ def test_the_same_steps_from_the_same_start_give_the_same_parameters():
         return [parameter.detach() for parameter in gpt.parameters()]
 
     assert all(map(torch.equal, trained(), trained()))
+
+
+def test_random_states_follow_from_the_run_s_seed_and_the_learner():
+    def drawn(learner: str) -> tuple[float, float, float]:
+        seed_draws(Run(name="trial"), learner)
+        return random.random(), float(np.random.random()), float(torch.rand(()))
+
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        first, again, other = drawn("a"), drawn("a"), drawn("b")
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
+
+    assert first == again and first[0] != other[0]
+    assert first[1] != other[1] and first[2] != other[2]
 
 
 @pytest.mark.parametrize("name", ["abacus", "cuda:977", "meta"])
