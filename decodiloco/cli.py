@@ -306,7 +306,7 @@ def _ready(
     """The config and the id of a process, checked as far as that takes no time, and its logs."""
     from decodiloco.config import load_config
     from decodiloco.errors import ConfigInvalid
-    from decodiloco.places import check_places
+    from decodiloco.places import check_key, check_places
     from decodiloco.telemetry import configure
     from streams.subjects import checked
 
@@ -316,6 +316,7 @@ def _ready(
         raise ConfigInvalid("this process has no id: give --id, or set here.id in the config")
     checked(named, "id")
     check_places(config)
+    check_key(config, role, named)
     configure(run=config.run.name, role=role, id=named)
     return config, named
 

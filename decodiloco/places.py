@@ -11,6 +11,7 @@ from decodiloco.config import Config
 from decodiloco.errors import ConfigInvalid
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
+from streams.errors import PermissionDenied
 from streams.inbox import Inbox
 from streams.pulse import Pulse
 from streams.tape import Tape
@@ -50,6 +51,29 @@ def check_places(config: Config) -> None:
             "use file:///folder or s3://bucket/prefix"
         )
     open_store(config.here.store, config.here.store_endpoint).close()
+
+
+def check_key(config: Config, role: str, id_: str) -> None:
+    """Raises PermissionDenied for a key that is not this process's own; the operator's fits all.
+
+    The server would find it out, too, but only at the first thing that the key does not allow.
+    """
+    from streams.key_file import read_key  # keys are read only where they are used
+
+    path = config.here.nats_key
+    if path is None:
+        return
+    key = read_key(path)
+    whose = key.identity
+    mine = (config.run.name, role, id_)
+    if (whose.run, whose.role, whose.id) == mine:
+        return
+    if (whose.run, whose.role) == (config.run.name, "operator"):
+        return
+    raise PermissionDenied(
+        f"{role} {id_} of run {config.run.name} may not use the key {key}: name its own with "
+        "here.nats_key"
+    )
 
 
 async def open_places(config: Config, name: str) -> Places:

@@ -193,6 +193,7 @@ class JetStreamTape:
 
 
 def envelope_at(payload: bytes, position: int) -> Envelope:
+    """The record in a message that lies at a position; ChainBroken if it says another one."""
     envelope = decode_envelope(payload)
     if envelope.position != position:
         raise ChainBroken(position, f"a record numbered {envelope.position} stands there")

@@ -101,8 +101,9 @@ def square_sum(array: Floats) -> float:
 class WeightedSum:
     """sum_k s_k x_k over contributions, one chunk of a tensor at a time.
 
-    s_k is a float32 value, x_k a float32 chunk of at most `elements`. Each product is exact in float64, the float64
-    sum is taken in the order of the contributions, and it is rounded once, to float32.
+    s_k is a float32 value, x_k a float32 chunk of at most `elements`. Each product is exact in
+    float64, the float64 sum is taken in the order of the contributions, and it is rounded once,
+    to float32.
     """
 
     __slots__ = ("_scales", "_scratch", "_sum", "_wide")

@@ -56,6 +56,7 @@ class Campaign:
     seeds: int = 0
     events: int = 0
     merges: int = 0
+    merges_min: int | None = None
     failed: list[Failed] = field(default_factory=list)
     branches: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
@@ -96,6 +97,8 @@ def run_campaign(
         campaign.seeds += 1
         campaign.events += told.events
         campaign.merges += told.merges
+        fewest = campaign.merges_min
+        campaign.merges_min = told.merges if fewest is None else min(fewest, told.merges)
         campaign.branches.update(told.branches)
         campaign.checked.update(told.checked)
         hasher.update(told.tape_digest)

@@ -113,7 +113,8 @@ def _lines(told: Campaign, seconds: float) -> Iterator[str]:
     """What came of it, for a person."""
     rate = 60 * told.seeds / max(seconds, 1e-9)
     yield (
-        f"{told.seeds} worlds, {told.events:,} facts, {told.merges:,} merges, "
+        f"{told.seeds} worlds, {told.events:,} facts, {told.merges:,} merges "
+        f"(at least {told.merges_min or 0} in each), "
         f"{told.checked.total():,} checks in {seconds:.0f} s ({rate:.0f} worlds a minute)"
     )
     for name in sorted(told.checked):
@@ -143,6 +144,7 @@ def _as_json(told: Campaign, seconds: float) -> dict[str, object]:
         ],
         "events": told.events,
         "merges": told.merges,
+        "merges_min": told.merges_min or 0,
         "tape_digest": told.tape_digest.hex(),
         "checked": dict(told.checked),
         "branches": dict(told.branches),
