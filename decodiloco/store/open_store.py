@@ -22,7 +22,8 @@ def open_store(url: str, endpoint: str | None = None) -> BlobStore:
             "or s3://bucket/prefix"
         )
     if endpoint is not None and scheme != "s3":
-        raise ConfigInvalid(f"store {url!r} has no endpoint; remove store_endpoint or use s3://")
+        shown = hide_credentials(url)
+        raise ConfigInvalid(f"store {shown!r} has no endpoint; remove store_endpoint or use s3://")
     if scheme == "memory":
         from decodiloco.store.memory import memory_store
 
@@ -31,7 +32,8 @@ def open_store(url: str, endpoint: str | None = None) -> BlobStore:
         from decodiloco.store.local import LocalStore
 
         if not rest.startswith("/"):
-            raise ConfigInvalid(f"store {url!r}: a folder needs its full path, file:///folder")
+            shown = hide_credentials(url)
+            raise ConfigInvalid(f"store {shown!r}: a folder needs its full path, file:///folder")
         return LocalStore(Path(unquote(rest)))
     from decodiloco.store.s3 import S3Store
 

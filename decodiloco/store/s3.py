@@ -282,7 +282,8 @@ def _place(url: str) -> tuple[str, str]:
     prefix = prefix.strip("/")
     if prefix and not _PREFIX.fullmatch(prefix):
         raise ConfigInvalid(
-            f"store {url!r}: use letters, digits, ., - and _ between single slashes in its prefix"
+            f"store s3://{bucket}/...: use letters, digits, ., - and _ between single slashes in "
+            "its prefix"
         )
     return bucket, prefix
 

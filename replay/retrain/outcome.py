@@ -57,7 +57,8 @@ class Loss:
 class Rerun:
     """What a rerun found.
 
-    `made` counts the merges, `stored_taken` how often the rerun went on with the tape's bytes in
+    `facts` is how long the tape is, `events` how much of it was taken, `only` whose lives were
+    trained again if not all. `made` counts the merges, `stored_taken` how often the rerun went on with the tape's bytes in
     place of its own, `others` the deltas of learners that were not trained again.
     `first_difference` is the first thing on the tape that came out otherwise, `first_broken` the
     first of those that had to come out the same.
@@ -65,7 +66,9 @@ class Rerun:
 
     run: str
     synthetic: bool = False
+    facts: int = 0
     events: int = 0
+    only: tuple[str, ...] = ()
     rows: dict[int, Row] = field(default_factory=dict)
     made: int = 0
     merges: Tally = field(default_factory=Tally)

@@ -28,7 +28,19 @@ def verdict(found: Rerun) -> str:
             f"({'; '.join(found.differs)}); {deltas.identical:,} of {deltas.compared:,} deltas "
             "are identical"
         )
-    return f"PROVED: all {deltas.compared:,} deltas are identical, bit for bit"
+    part = _part(found)
+    if not deltas.compared:
+        return f"NOTHING PROVED: {part or 'this tape'} has no delta to compare"
+    of_it = f" FOR A PART, {part}" if part else ""
+    return f"PROVED{of_it}: all {deltas.compared:,} deltas are identical, bit for bit"
+
+
+def _part(found: Rerun) -> str:
+    """What of the tape was done again, if not all of it."""
+    parts = [f"learner {name}" for name in found.only]
+    if found.events < found.facts:
+        parts.append(f"up to position {found.events:,} of {found.facts:,}")
+    return ", ".join(parts)
 
 
 def told(difference: Difference) -> str:

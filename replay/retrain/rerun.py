@@ -130,6 +130,7 @@ class _Course:
     def go(self, records: Sequence[Envelope], wanted: Wanted, tell: Tell) -> None:
         """To the end of the tape, or as far as is wanted."""
         found = self.found
+        found.facts, found.only = len(records), tuple(sorted(set(wanted.learners)))
         last = len(records) if wanted.until is None else min(wanted.until, len(records))
         self._evaluate()
         for envelope in records[:last]:

@@ -15,6 +15,7 @@ from decodiloco.learner.state import START, RunClock
 from decodiloco.opening import Opening
 from replay.errors import Differs
 from replay.retrain.lives import Life, Writing
+from replay.synthetic.mark import is_synthetic
 from streams.envelope import Envelope
 from streams.events import (
     Adoption,
@@ -29,7 +30,6 @@ from streams.events import (
     RoundOpened,
 )
 
-SYNTHETIC = "synthetic"  # how such a tape's fingerprints begin
 NOT_FINITE = "not finite"
 Version = tuple[int, int]  # a fragment and its version
 
@@ -42,7 +42,8 @@ class Script:
     of its round. `merged_at` gives, for an offer that is in a merge, the position of the merge.
     `uses` counts how often a version is written into a model, `moments` how many lives take
     their moments from the checkpoint at a position. `synthetic`: nobody trained; the tape was made
-    up, and names bytes that were never made.
+    up, and names bytes that were never made. Only its syncers say so: a learner may call itself
+    what it likes.
     """
 
     lives: dict[int, Life] = field(default_factory=dict)
@@ -92,11 +93,15 @@ class _Reader:
         self._versions: dict[int, int] = {}  # of the merge that an offer is in
         self._offers: dict[int, DeltaOffered] = {}
         self._checkpoints: list[tuple[int, CheckpointStored]] = []
+        self._marks: list[bool] = []
         self._steps: list[tuple[int, int]] = [(0, 0)]  # position and step of each merge
 
     def read(self, envelope: Envelope) -> None:
         """Takes in the next fact."""
         position, event = envelope.position, envelope.event
+        mark = is_synthetic(envelope)
+        if mark is not None:
+            self._marks.append(mark)
         match event:
             case LearnerJoined():
                 self._joined(position, event)
@@ -126,8 +131,7 @@ class _Reader:
             script.lives = {
                 position: life for position, life in script.lives.items() if life.learner in chosen
             }
-        told = [life.joined.fingerprint for life in script.lives.values()]
-        script.synthetic = bool(told) and all(each.startswith(SYNTHETIC) for each in told)
+        script.synthetic = bool(self._marks) and all(self._marks)
         for position, life in script.lives.items():
             self._write(life, self._heard[position])
             self._count(life)

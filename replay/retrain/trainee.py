@@ -28,7 +28,7 @@ from decodiloco.training.trainer import adamw, batches_of, seed_draws, train_one
 from replay.retrain.lives import Batching, Boundary, Life
 from replay.retrain.script import Script
 from streams.codec import unpack
-from streams.errors import AskedWrongly
+from streams.errors import AskedWrongly, Unreadable
 from streams.events import CURSOR_BYTES_MAX, CheckpointStored, DeltaOffered
 
 Cursor = dict[str, int]
@@ -192,7 +192,7 @@ def _batches(life: Life, ground: Ground) -> Batches:
     if joined.cursor:
         try:
             batches.resume(unpack(joined.cursor, CURSOR_BYTES_MAX))
-        except AskedWrongly as error:
+        except (AskedWrongly, Unreadable) as error:
             raise _not_ours(life, str(error)) from None
     return batches
 

@@ -37,8 +37,8 @@ class Case:
     """One world before anything goes wrong.
 
     `merges` is how many there are at least, when all goes on as it must. `hard_seconds` is how
-    long things may go wrong; from then on all is well. `merge_every_seconds` is about how long
-    one merge follows another when it is.
+    long things may go wrong; from then on all is well, and one merge follows another within about
+    `merge_every_seconds`, or sooner.
     """
 
     seed: int
@@ -83,7 +83,7 @@ def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
         syncers=tuple(f"syncer-{number + 1}" for number in range(random.choice((1, 2, 2, 3)))),
         merge_seconds=random.uniform(0.02, 0.3),
         hard_seconds=30.0 + merges * _seconds_a_merge(run, learners),
-        merge_every_seconds=_seconds_a_merge(run, learners),
+        merge_every_seconds=max(_seconds_a_merge(run, learners), _seconds_a_quorum(run, learners)),
     )
 
 
@@ -93,6 +93,16 @@ def _seconds_a_merge(run: Run, learners: tuple[LearnerCase, ...]) -> float:
     step_seconds = quantile(steps, run.window.pace_quantile)
     round_seconds = step_seconds + 2 * learners[0].transfer_seconds
     return max(step_seconds * run.inner_steps / run.fragments, round_seconds / run.fragments)
+
+
+def _seconds_a_quorum(run: Run, learners: tuple[LearnerCase, ...]) -> float:
+    """About how long it takes until K learners have answered: with few fast ones it sets the pace.
+
+    Rounds overlap by as many as are configured; where that is decided on the way, by none.
+    """
+    steps = sorted(learner.step_seconds for learner in learners)
+    overlap = 1 if run.window.overlap == "auto" else min(run.window.overlap, run.fragments)
+    return (steps[run.quorum - 1] + 2 * learners[0].transfer_seconds) / overlap
 
 
 def _draw_run_and_learners(random: Random, merges: int) -> tuple[Run, tuple[LearnerCase, ...]]:

@@ -16,6 +16,7 @@ from streams.nats_server import NatsServer
 from streams.provision import provision
 
 LEARNERS = ("a", "b")
+INCLUDED = f'accounts {{ include "./{ACCOUNTS}" }}\n'
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,7 @@ def shut(
     make_keys(config, keys, [Wanted("learner", each) for each in learners])
     (folder / "nats").mkdir()
     shutil.copy(keys / ACCOUNTS, folder / "nats")
-    included = f'accounts {{ include "./{ACCOUNTS}" }}\n'
-    server = NatsServer.start(folder / "nats", doors=included + doors)
+    server = NatsServer.start(folder / "nats", doors=INCLUDED + doors)
     try:
         yield Doors(config, server, keys)
     finally:

@@ -123,3 +123,38 @@ def test_readers_are_made_by_the_operator(shell: Shell, doors: Doors) -> None:
     assert shell.types(*words) == (0, "run shut has readers for a, b\n")
     code, said = shell.types(*words, "--set", f"here.nats_key={doors.key('learner-b')}")
     assert code == 3 and "learner_a: its key is" in said
+
+
+SECRET = "s3cret"
+WITH_USER = f"nats://u:{SECRET}@127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", f"{WITH_USER}/shut"),
+        ("status", WITH_USER),
+        ("status", f"nats://u:{SECRET}@[/shut"),
+        ("close", f"{WITH_USER}/shut?password=x"),
+        ("demo", "--nats", WITH_USER, "--dir", "{folder}/demo"),
+        ("syncer", "--id", "s1", "--set", f"here.nats={WITH_USER}"),
+        ("syncer", "--id", "s1", "--set", f"here.nats={WITH_USER}/path"),
+        ("syncer", "--id", "s1", "--set", f"here.nats=['{WITH_USER}']"),
+        ("syncer", "--id", "s1", "--set", f"here={WITH_USER}"),
+        ("syncer", "--id", "s1", "--set", f"here.store=s3://k:{SECRET}@bucket/x"),
+        ("syncer", "--id", "s1", "--set", f"here.store=s3://bucket/k:{SECRET}@x"),
+        ("syncer", "--id", "s1", "--set", f"here.store=file://k:{SECRET}@h/x"),
+        ("syncer", "--id", "s1", "--set", f"here.store=ftp://k:{SECRET}@h/x"),
+        (
+            *("syncer", "--id", "s1", "--set", "here.store=s3://bucket"),
+            *("--set", f"here.store_endpoint=http://k:{SECRET}@h"),
+        ),
+    ],
+)
+def test_no_failure_tells_a_password_that_stands_in_an_address(
+    shell: Shell, doors: Doors, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    config = ("--config", str(shell.config)) if words[0] == "syncer" else ()
+    code, said = shell.types(*(word.format(folder=tmp_path) for word in words), *config)
+    assert code in (2, 3)
+    assert SECRET not in said

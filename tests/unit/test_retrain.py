@@ -32,6 +32,7 @@ from streams.events import (
     Event,
     FragmentMerged,
     LearnerJoined,
+    SyncerTookOver,
 )
 from tests.hand_run import HandRun, plain_run
 from tests.trained_run import CONTEXT, CORPUS, TrainedRun, played, small_run
@@ -230,6 +231,7 @@ def test_one_learner_alone_is_trained_beside_the_stored_deltas_of_the_others(run
     assert {row.learner for row in found.rows.values()} == {"b"}
     assert found.ok and found.others > 0
     assert found.merges.identical == found.merges.compared > 0
+    assert verdict(found).startswith("PROVED FOR A PART, learner b: all ")
 
 
 def test_it_stops_where_it_is_told_to(run: TrainedRun):
@@ -238,6 +240,15 @@ def test_it_stops_where_it_is_told_to(run: TrainedRun):
     found = rerun(run.tape, run.opening, run.store, CORPUS, Wanted(until=until))
 
     assert (found.events, found.merges.compared, found.ok) == (until, 1, True)
+    part = f"PROVED FOR A PART, up to position {until} of {len(run.tape)}: all "
+    assert verdict(found).startswith(part)
+
+
+def test_where_no_delta_was_compared_nothing_is_proved(run: TrainedRun):
+    found = rerun(run.tape, run.opening, run.store, CORPUS, Wanted(until=2))
+
+    told_by = f"NOTHING PROVED: up to position 2 of {len(run.tape)} has no delta to compare"
+    assert (found.ok, verdict(found)) == (True, told_by)
 
 
 def test_another_text_is_refused(run: TrainedRun):
@@ -266,13 +277,29 @@ def test_a_run_with_a_model_of_its_own_is_refused():
 
 
 def test_a_made_up_tape_is_trained_and_nothing_is_compared(run: TrainedRun):
-    tape = changed(run.tape, LearnerJoined, told(fingerprint="synthetic", cursor=b""))
+    made_up = changed(run.tape, SyncerTookOver, told(fingerprint="synthetic: no byte was made"))
+    tape = changed(made_up, LearnerJoined, told(cursor=b""))
 
     found = rerun(tape, run.opening, FewBlobs(run.store, "/delta/"), CORPUS)
 
     assert (found.synthetic, found.ok, found.deltas.compared) == (True, True, 0)
     assert found.losses[-1] == again(run).losses[-1]
     assert told_as_json(found, 1.0)["verdict"] == verdict(found)
+
+
+def test_a_learner_that_calls_itself_synthetic_is_compared_all_the_same(run: TrainedRun):
+    tape = changed(run.tape, LearnerJoined, told(fingerprint="synthetic"))
+
+    found = again(run, tape)
+
+    assert not found.synthetic
+    assert found.deltas.compared == found.deltas.identical > 0
+    assert verdict(found).startswith("NOT A PROOF: this machine is not the one")
+
+
+def test_a_cursor_that_is_of_no_trainer_of_ours_is_refused(run: TrainedRun):
+    with pytest.raises(AskedWrongly, match="did not train as the built-in trainer does"):
+        again(run, changed(run.tape, LearnerJoined, told(cursor=b"\xff\xff"), 2))
 
 
 def test_a_model_that_was_spoilt_and_healed_is_made_again_bit_for_bit():
