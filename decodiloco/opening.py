@@ -66,7 +66,7 @@ def decode_opening(payload: bytes, manifest: Manifest) -> Opening:
         schema, run, layout, fragments = unpack(payload, OPENING_BYTES_MAX)
         if schema != SCHEMA:
             raise BlobCorrupt(f"opening of schema {schema}; this build reads {SCHEMA}")
-        return Opening(
+        opening = Opening(
             _run(run),
             Layout.model_validate(layout),
             tuple(Manifest.model_validate(fragment) for fragment in fragments),
@@ -74,6 +74,13 @@ def decode_opening(payload: bytes, manifest: Manifest) -> Opening:
         )
     except (Unreadable, ValidationError, ValueError, TypeError) as error:
         raise BlobCorrupt(f"the opening cannot be read: {error}") from None
+    counts = opening.run.fragments, opening.layout.fragments, len(opening.fragments)
+    if len(set(counts)) > 1:
+        raise BlobCorrupt(
+            "the opening's settings, layout and first manifests are of {}, {} and {} "
+            "fragments".format(*counts)
+        )
+    return opening
 
 
 def _settings(opening: Opening) -> Any:

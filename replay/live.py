@@ -8,6 +8,7 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
+from streams.address import address_of
 from streams.envelope import Envelope
 from streams.errors import StreamMissing, Trouble
 from streams.jetstream import connect
@@ -102,5 +103,6 @@ def _read_through(loop: LoopThread, tape: Tape) -> Iterator[Envelope]:
 async def _first(tape: Tape, url: str) -> Envelope:
     found = await tape.read(0, 1)
     if not found:
-        raise StreamMissing(f"run {tape.run}: the server at {url} holds no record of it")
+        shown = address_of(url)
+        raise StreamMissing(f"run {tape.run}: the server at {shown} holds no record of it")
     return found[0]

@@ -18,6 +18,7 @@ from decodiloco.store.blobs import BlobStore, hide_credentials
 from decodiloco.store.open_store import open_store
 from replay.errors import PlaceSilent, PlaceUnknown
 from replay.tape_file import MAGIC, Scan, read_header, read_tape_file
+from streams.address import address_of
 from streams.envelope import Envelope
 from streams.errors import Failure, ServerUnreachable, Trouble
 from streams.events import RunOpened
@@ -28,7 +29,7 @@ TAPE_NAME = "run.tape"
 CONFIG_NAME = "run.toml"
 STORE_NAME = "store"
 
-_ADDRESS = re.compile(r"(?P<server>(?:nats|tls|ws|wss)://[^/]+)/(?P<run>[^/]+)/?")
+_ADDRESS = re.compile(r"(?P<server>(?:nats|tls|ws|wss)://[^/?]+)/(?P<run>[^/?]+)/?(?P<query>\?.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Place:
     @property
     def told(self) -> str:
         """The place, for a message."""
-        return f"{hide_credentials(self.url)}/{self.run}" if self.url else str(self.path)
+        return f"{address_of(self.url)}/{self.run}" if self.url else str(self.path)
 
     def envelopes(self) -> Iterator[Envelope]:
         """The tape's records as they are now, chained; strict as the readers of each body are."""
@@ -133,7 +134,7 @@ def find_live(place: str | Path) -> Place:
             "or nats://host:port/run"
         )
     config = load_config(config_path)
-    return Place(config.run.name, url=config.here.nats)
+    return Place(config.run.name, url=config.here.nats_door)
 
 
 def _address(text: str, store: str | None, endpoint: str | None) -> Place:
@@ -144,7 +145,8 @@ def _address(text: str, store: str | None, endpoint: str | None) -> Place:
             "such as nats://127.0.0.1:4222/demo"
         )
     run = checked(match["run"], "run")
-    return Place(run, url=match["server"], stores=Stores(asked=store, endpoint=endpoint))
+    url = match["server"] + (match["query"] or "")
+    return Place(run, url=url, stores=Stores(asked=store, endpoint=endpoint))
 
 
 def _folder(folder: Path, store: str | None, endpoint: str | None) -> Place:
@@ -160,7 +162,7 @@ def _folder(folder: Path, store: str | None, endpoint: str | None) -> Place:
 def _configured(path: Path, store: str | None, endpoint: str | None) -> Place:
     """The live server if it answers and holds this very run, else the tape file beside."""
     config = load_config(path)
-    run, url = config.run.name, config.here.nats
+    run, url = config.run.name, config.here.nats_door
     tape = path.parent / TAPE_NAME
     stores = Stores(
         asked=store,
@@ -190,12 +192,12 @@ def _why_not_live(url: str, run: str, tape: Path) -> str | None:
     try:
         live = first_live(url, run)
     except ServerUnreachable:
-        return f"no server answers at {hide_credentials(url)}"
+        return f"no server answers at {address_of(url)}"
     except Trouble as error:
         return str(error)
     recorded = _first_recorded(tape)
     if recorded is not None and recorded.digest != live.digest:
-        return f"the server at {hide_credentials(url)} holds another run named {run}"
+        return f"the server at {address_of(url)} holds another run named {run}"
     return None
 
 

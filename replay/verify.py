@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
+from decodiloco.store.keys import global_key
 from decodiloco.syncer.state import State
 from replay.blob_checks import Check
 from replay.errors import Differs, TapeCorrupt
@@ -210,11 +211,23 @@ def _checks(
             snapshots[last.position] = last
         if not survey.is_synthetic or isinstance(folded.envelope.event, RunOpened):
             yield from checks_of(folded, named, snapshots)
+        elif isinstance(folded.envelope.event, FragmentMerged):
+            _check_unmade(store, place.run, folded.envelope.position, folded.envelope.event)
         survey.let_go(folded.envelope, snapshots)
         tell(last.position, survey.events)
     assert last is not None and last.position == survey.events
     proof.fates = facts.fates(last)
     proof.closed = last.closed is not None
+
+
+def _check_unmade(store: BlobStore, run: str, position: int, event: FragmentMerged) -> None:
+    """A tape that says it is synthetic and has its merges' bytes is a real one, and must be proved.
+
+    Raises Differs when these are in the store.
+    """
+    key = global_key(run, event.fragment, event.version, event.parameters)
+    if store.size(key) is not None:
+        raise Differs(f"the tape says that it is synthetic, and blob {key} was made", position)
 
 
 def _until(envelopes: Iterator[Envelope], last: int) -> Iterator[Envelope]:

@@ -42,7 +42,10 @@ def report_lines(proof: Proof, by_fragment: bool) -> Iterator[str]:
     if difference is None:
         yield from fate_lines(proof.fates, by_fragment)
         ended = "" if proof.closed else " (the run is not closed: this holds as far as it goes)"
-        yield f"agreed: every digest, merge and token is what the tape says{ended}"
+        what = "every digest, merge and token is what the tape says"
+        if proof.synthetic:
+            what = "the facts follow from each other; no merge and no delta was there to check"
+        yield f"agreed: {what}{ended}"
         return
     where = "" if difference.position is None else f" at position {difference.position}"
     yield f"DIFFERS{where}: {difference.what}"

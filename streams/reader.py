@@ -146,7 +146,7 @@ async def _given(mailbox: Mailbox, first: int) -> AsyncGenerator[Pulled, None]:
             raise Silent("another life's request stands before ours")
         sequence, number, _ = numbers_of(message.reply)
         taken += 1
-        if taken == 1 and sequence != first:
+        if number != taken or (taken == 1 and sequence != first):
             raise Silent("another life reads by this reader, too")
         yield Pulled(sequence, message.subject, message.data)
 

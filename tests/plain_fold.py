@@ -186,7 +186,7 @@ class PlainFold:
                 life.trained = event.tokens_trained
             case LearnerLeft() as event:
                 life = self.lives[event.learner]
-                self._adopt(life, event.adopted)
+                self._adopt(life, event.adopted, event.reason == "finished")
                 life.said, life.trained = event.said, max(life.trained, event.tokens_trained)
                 life.is_lost = False
                 self._die(life)
@@ -249,9 +249,9 @@ class PlainFold:
         self.momentum[event.fragment] = event.momentum.digest
         del self.rounds[event.round]
 
-    def _adopt(self, life: Life, adoptions: Iterable[Adoption]) -> None:
+    def _adopt(self, life: Life, adoptions: Iterable[Adoption], at_end: bool = False) -> None:
         for each in sorted(adoptions, key=lambda one: (one.learner_step, one.fragment)):
-            if not self.carries:
+            if at_end or not self.carries:
                 life.tokens[each.fragment].leave(each.tokens_trained, OVERWRITTEN)
             life.trained = max(life.trained, each.tokens_trained)
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -54,8 +55,12 @@ class S3Server:
         self.secret = secret
 
     @classmethod
-    def start(cls, folder: Path, bucket: str = "decodiloco") -> S3Server:
+    def start(
+        cls, folder: Path, bucket: str = "decodiloco", options: Sequence[str] = ()
+    ) -> S3Server:
         """Starts weed over `folder` (made if need be; kept afterwards) and waits until it is ready.
+
+        `options` are further ones of its command line.
 
         Raises Trouble when the program is not installed or does not come up; the last words of
         its log are in the message.
@@ -63,7 +68,7 @@ class S3Server:
         program = find_weed()
         folder.mkdir(parents=True, exist_ok=True)
         for remaining in reversed(range(STARTS_MAX)):
-            server = _launch(program, folder, bucket)
+            server = _launch(program, folder, bucket, options)
             try:
                 server._wait_until_ready()
                 return server
@@ -161,7 +166,7 @@ def find_weed() -> Path:
     return Path(found)
 
 
-def _launch(program: Path, folder: Path, bucket: str) -> S3Server:
+def _launch(program: Path, folder: Path, bucket: str, options: Sequence[str]) -> S3Server:
     ports = s3, master, volume, filer, admin = _free_ports(5)
     key, secret = secrets.token_hex(10), secrets.token_hex(20)
     command = [
@@ -170,6 +175,7 @@ def _launch(program: Path, folder: Path, bucket: str) -> S3Server:
         *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
         *(f"-s3.port={s3}", f"-admin.port={admin}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
         *("-admin.ui=false", "-webdav=false", "-s3.autoCreateBucket=false"),
+        *options,
     ]
     environment = {
         "HOME": str(folder),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from replay.goodput.study import Length
 
 CHECKPOINT_FAILURES = 20_000
-DAYS, SEEDS = 1.4, 5
+DAYS, SEEDS, ROUNDS_DAYS = 1.4, 5, 0.25
 
 TraceOption = Annotated[
     str | None,
@@ -86,7 +86,7 @@ def goodput(
     seed: Annotated[int, typer.Option(min=0, max=2**63, help="The first seed.")] = 0,
     rounds_days: Annotated[
         float, typer.Option(min=0, max=365, help="Length of the rounds on top; 0: none.")
-    ] = 0.25,
+    ] = ROUNDS_DAYS,
     settings: SetOption = None,
     plot: PlotOption = None,
     tape: TapeOption = None,
@@ -110,7 +110,8 @@ def goodput(
         raise AskedWrongly("ask for one of --table, --bandwidth, --checkpoints and --scavenge")
     if plot and not table:
         raise AskedWrongly("--plot goes with --table")
-    _check_tape_options(tape, run, failures, table or bandwidth or checkpoints)
+    other = table or bandwidth or checkpoints
+    _check_tape_options(tape, run, failures, other, (days, seeds, rounds_days))
     told: dict[str, Any] = {} if elastic else {"elastic": False}
     cluster = {"chips": chips, "learners": learners}
     told |= {name: value for name, value in cluster.items() if value is not None}
@@ -221,7 +222,11 @@ def _checkpoints(seed: int) -> Mapping[str, object]:
 
 
 def _check_tape_options(
-    tape: Path | None, run: Path | None, failures: float | None, other: bool
+    tape: Path | None,
+    run: Path | None,
+    failures: float | None,
+    other: bool,
+    length: tuple[float, int, float],
 ) -> None:
     if tape is None:
         if run is not None or failures is not None:
@@ -231,6 +236,10 @@ def _check_tape_options(
         raise AskedWrongly("--tape wants the run that is written: --run run.toml")
     if other:
         raise AskedWrongly("--tape goes with one cluster: no --table, --bandwidth, --checkpoints")
+    if length != (DAYS, SEEDS, ROUNDS_DAYS):
+        raise AskedWrongly(
+            "--days, --seeds and --rounds-days go without --tape: the run's end says how long it is"
+        )
 
 
 def _tape(

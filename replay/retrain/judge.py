@@ -100,7 +100,8 @@ class Judge:
             stored.learner,
             stored.learner_step,
         )
-        self._found.note(difference, not row.differs)
+        row.untold += not made.is_told
+        self._found.note(difference, made.is_told and not row.differs)
         self._found.stored_taken += theirs is not None
         return theirs
 

@@ -45,6 +45,7 @@ class Life:
 
     `moments_at` is the position of the checkpoint that the optimizer's moments were taken from,
     0 for none. `counts` are tokens trained by learner step, as the life's words tell them.
+    `told_step` and `told_position` are those of the last word that tells adoptions.
     """
 
     incarnation: int
@@ -55,6 +56,15 @@ class Life:
     last_step: int = 0
     last_position: int = 0
     ended_at: int = 0
+    told_step: int = 0
+    told_position: int = 0
+
+    def is_told(self, position: int, step: int) -> bool:
+        """Whether all that moved this life by a checkpoint, said here of this step, is told.
+
+        A life that was cut off leaves adoptions untold that came after its last offer.
+        """
+        return position < self.told_position or step <= self.told_step
 
     @property
     def learner(self) -> str:

@@ -30,7 +30,8 @@ class Row:
     """One life trained again.
 
     `differs` says in which fields this machine is not the recorded one. `random_only` counts
-    checkpoints whose moments are identical, and whose random states are not.
+    checkpoints whose moments are identical, and whose random states are not; `untold` those that
+    differ, and before which an adoption may have been made that no word told.
     """
 
     learner: str
@@ -41,6 +42,7 @@ class Row:
     deltas: Tally = field(default_factory=Tally)
     checkpoints: Tally = field(default_factory=Tally)
     random_only: int = 0
+    untold: int = 0
     distances: list[Distance] = field(default_factory=list)
 
 
@@ -58,10 +60,10 @@ class Rerun:
     """What a rerun found.
 
     `facts` is how long the tape is, `events` how much of it was taken, `only` whose lives were
-    trained again if not all. `made` counts the merges, `stored_taken` how often the rerun went on with the tape's bytes in
-    place of its own, `others` the deltas of learners that were not trained again.
-    `first_difference` is the first thing on the tape that came out otherwise, `first_broken` the
-    first of those that had to come out the same.
+    trained again if not all. `made` counts the merges, `stored_taken` how often the rerun went on
+    with the tape's bytes in place of its own, `others` the deltas of learners that were not
+    trained again. `first_difference` is the first thing on the tape that came out otherwise,
+    `first_broken` the first of those that had to come out the same.
     """
 
     run: str

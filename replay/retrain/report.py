@@ -30,7 +30,7 @@ def verdict(found: Rerun) -> str:
         )
     part = _part(found)
     if not deltas.compared:
-        return f"NOTHING PROVED: {part or 'this tape'} has no delta to compare"
+        return "NOTHING PROVED: no delta was compared" + (f" ({part})" if part else "")
     of_it = f" FOR A PART, {part}" if part else ""
     return f"PROVED{of_it}: all {deltas.compared:,} deltas are identical, bit for bit"
 
@@ -79,6 +79,10 @@ def report_lines(found: Rerun) -> Iterator[str]:
     random_only = sum(row.random_only for row in rows)
     if random_only:
         yield f"{random_only} checkpoints are identical but for random states, which nobody draws"
+    untold = sum(row.untold for row in rows)
+    if untold:
+        yield f"{untold} of the checkpoints that differ came after the last offer of a life that"
+        yield "was cut off: what it adopted since then stands on no tape"
     if found.others:
         yield f"{found.others:,} deltas of learners not trained again were taken as stored"
     if found.stored_taken:
@@ -156,6 +160,7 @@ def _row_json(row: Row) -> Mapping[str, object]:
         "incarnation": row.incarnation,
         "steps": row.steps,
         "adoptions": row.adoptions,
+        "untold": row.untold,
         "deltas": _tally_json(row.deltas),
         "checkpoints": _tally_json(row.checkpoints),
         "relative_median": median(distances).relative if distances else None,

@@ -153,7 +153,7 @@ class _Reader:
         heard = self._heard[event.incarnation]
         self._offers[position] = event
         heard.offers.append((position, event))
-        self._told(life, heard, event.adopted)
+        self._told(life, heard, position, event)
         life.counts[event.learner_step] = event.tokens_trained
         life.at(event.learner_step).offers[position] = event
         self._reaches(life, position, event.learner_step)
@@ -168,7 +168,7 @@ class _Reader:
         life = self._life(position, event.incarnation)
         life.ended_at = position
         life.counts[event.learner_step] = event.tokens_trained
-        self._told(life, self._heard[event.incarnation], event.adopted)
+        self._told(life, self._heard[event.incarnation], position, event)
 
     def _merged(self, position: int, event: FragmentMerged) -> None:
         script = self._script
@@ -196,8 +196,12 @@ class _Reader:
         life.last_step = max(life.last_step, step)
         life.last_position = position
 
-    def _told(self, life: Life, heard: _Heard, adopted: Iterable[Adoption]) -> None:
-        for adoption in adopted:
+    def _told(
+        self, life: Life, heard: _Heard, position: int, event: DeltaOffered | LearnerLeft
+    ) -> None:
+        life.told_position = position
+        life.told_step = max(life.told_step, event.learner_step)
+        for adoption in event.adopted:
             here = adoption.learner_step, adoption.fragment, adoption.version
             heard.adoptions[here] = adoption
             life.counts[adoption.learner_step] = adoption.tokens_trained

@@ -59,12 +59,16 @@ class MadeDelta:
 
 @dataclass(frozen=True, slots=True)
 class MadeCheckpoint:
-    """A checkpoint, made for the one that was stored at this position."""
+    """A checkpoint, made for the one that was stored at this position.
+
+    `is_told`: all that moved the model until then stands on the tape.
+    """
 
     position: int
     stored: CheckpointStored
     encoded: Encoded
     arrays: Raw
+    is_told: bool
 
 
 Made = MadeDelta | MadeCheckpoint
@@ -151,7 +155,8 @@ class Trainee:
                 return
             seed_draws(self._ground.opening.run, self.life.learner)
             arrays = capture(self._optimizer, self._parameters)
-            yield MadeCheckpoint(position, stored, encode_raw(arrays), arrays)
+            is_told = self.life.is_told(position, self.step)
+            yield MadeCheckpoint(position, stored, encode_raw(arrays), arrays, is_told)
 
     def _leave(self, boundary: Boundary | None) -> None:
         """The adoptions of a boundary, after which the next step begins."""

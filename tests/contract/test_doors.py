@@ -26,7 +26,6 @@ from tests.contract.doors import INCLUDED, Doors, shut
 from tests.contract.nats_faults import raises_within
 
 AT_ONCE_SECONDS = 1.0
-FOLLOWED = 10
 TAPE, INBOX = "TAPE_shut", "IN_shut_home"
 
 
@@ -265,7 +264,7 @@ def test_a_learner_without_a_reader_is_told_how_to_get_one(tmp_path: Path) -> No
         asyncio.run(story(doors))
 
 
-async def write(tape: Tape, run: str, stop: int) -> None:
+async def write(tape: Tape, run: str, stop: int, pause_seconds: float = 0.0) -> None:
     """Three facts, one of them learner b's, then rounds, one by one."""
     facts = tape_of([opened(run), joined("a"), joined("b")], run)
     await tape.append(facts)
@@ -275,6 +274,7 @@ async def write(tape: Tape, run: str, stop: int) -> None:
         envelope = seal(position, previous, 0, "s1", None, 0.0, event)
         previous = envelope.digest
         await tape.append([envelope])
+        await asyncio.sleep(pause_seconds)
 
 
 async def positions(tape: Tape, stop: int) -> list[int]:
@@ -316,21 +316,29 @@ def test_a_reader_that_is_set_back_and_emptied_by_another_life_misses_nothing(
             body = json.dumps({"seq": draws.randrange(1, stop)}).encode()
             await link.publish(Message(reset, body), "_INBOX_learner_a.none.1")
             if draws.random() < 0.7:
-                body = json.dumps({"batch": draws.randrange(1, 4), "no_wait": True}).encode()
+                body = json.dumps({"batch": draws.randrange(1, 4), "expires": 30_000_000}).encode()
                 take = "api.shut.CONSUMER.MSG.NEXT.TAPE_shut.learner_a"
                 await link.publish(Message(take, body), "_INBOX_learner_a.other.1")
             await asyncio.sleep(draws.choice((0.001, 0.02, 0.1)))
 
     async def story(doors: Doors) -> None:
         await doors.open()
-        async with doors.enter("syncer-s1", "learner-a", "learner-a") as (syncer, a, other):
-            await write(syncer.tape(doors.run), doors.run, 40)
-            meddling = asyncio.create_task(meddle(other, 40))
+        names = ("syncer-s1", "learner-a", "learner-a")
+        async with doors.enter(*names) as (syncer, other, *lives):
+            tape, stop = syncer.tape(doors.run), 80
+            meddling = asyncio.create_task(meddle(other, stop))
             try:
+                async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                    group.create_task(write(tape, doors.run, stop, pause_seconds=0.01))
+                    found = [
+                        group.create_task(positions(one.tape(doors.run), stop)) for one in lives
+                    ]
+                for one in found:
+                    assert one.result() == [1, 2, *range(4, stop)]
                 async with asyncio.timeout(20):
-                    for _ in range(FOLLOWED):
-                        found = await positions(a.tape(doors.run), 40)
-                        assert found == [1, 2, *range(4, 40)]
+                    for _ in range(10):
+                        again = await positions(lives[0].tape(doors.run), stop)
+                        assert again == [1, 2, *range(4, stop)]
             finally:
                 meddling.cancel()
 

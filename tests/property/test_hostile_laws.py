@@ -80,8 +80,8 @@ turns = st.lists(
 class Attack:
     """A desk with an honest learner `a` and a liar `h`, which speaks as its fields say."""
 
-    def __init__(self) -> None:
-        self.desk = Desk(FRAGMENTS, learners_min=2)
+    def __init__(self, carry: bool) -> None:
+        self.desk = Desk(FRAGMENTS, learners_min=2, adoption={"carry": carry})
         self.desk.join("a"), self.desk.join("h")
 
     def speak(self, kind: str, fields: dict[str, Any]) -> None:
@@ -168,12 +168,12 @@ def bent(word: Any, fields: dict[str, Any]) -> Any:
         return None
 
 
-@given(turns)
-@settings(max_examples=300, deadline=None)
+@given(turns, st.booleans())
+@settings(max_examples=400, deadline=None)
 def test_no_word_stops_the_machine_or_breaks_the_proof(
-    story: list[tuple[str, dict[str, Any], bool]],
+    story: list[tuple[str, dict[str, Any], bool]], carry: bool
 ) -> None:
-    attack = Attack()
+    attack = Attack(carry)
     for kind, fields, is_sound in story:
         attack.carry_out(is_sound)
         attack.speak(kind, fields)

@@ -5,8 +5,9 @@ At any latency: merged versions come back many steps after the copies that are i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,15 @@ from torch import nn
 from decodiloco.fragments.of_model import trained
 from decodiloco.learner.core import LearnerCore
 from decodiloco.learner.jobs import FetchJob, Job
+from decodiloco.learner.state import Anchor, Fragment
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import delta_key
 from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import read_tensors
 from replay.place import find_place
 from replay.verify import Proof, verify_place
-from streams.events import DeltaOffered, FragmentMerged
+from streams.events import DeltaOffered, FragmentMerged, Word
+from tests.builders import manifest
 from tests.hand_run import HandRun, plain_run, small_model, train, train_plainly
 
 STEPS = 60
@@ -31,12 +34,15 @@ CARRY = {"adoption": {"carry": True}}
 
 
 class SlowLine:
-    """A learner's jobs, each of which ends so many steps after it was begun."""
+    """A learner's jobs and words, each of which ends so many steps after it was begun."""
 
-    def __init__(self, run: HandRun, core: LearnerCore, upload: int, download: int) -> None:
+    def __init__(
+        self, run: HandRun, core: LearnerCore, upload: int, download: int, inbox: int = 0
+    ) -> None:
         self.run, self.core = run, core
-        self.upload, self.download = upload, download
+        self.upload, self.download, self.inbox = upload, download, inbox
         self.under_way: list[tuple[int, Job]] = []
+        self.said: tuple[int, Word] | None = None
 
     def work(self, step: int) -> None:
         """Begins what can be begun, and ends what is due."""
@@ -51,10 +57,16 @@ class SlowLine:
             if not due:
                 return
 
-    def speak(self) -> None:
-        """Says all that is to be said."""
-        while (word := self.core.say()) is not None:
-            self.run.hear(word)
+    def speak(self, step: int) -> None:
+        """Says all that is to be said, one word at a time."""
+        while True:
+            if self.said is not None and self.said[0] <= step:
+                self.run.hear(self.said[1])
+                self.said = None
+            word = self.core.say()
+            if word is None:
+                return
+            self.said = step + self.inbox, word
 
 
 def values(model: nn.Module) -> dict[str, np.ndarray]:
@@ -63,7 +75,7 @@ def values(model: nn.Module) -> dict[str, np.ndarray]:
 
 def slow_run(
     models: list[nn.Module],
-    latencies: list[tuple[int, int]],
+    latencies: Sequence[tuple[int, ...]],
     merge_steps: int,
     learn: Callable[[int, nn.Module], None] | None = None,
     store: BlobStore | None = None,
@@ -84,7 +96,7 @@ def slow_run(
                 core.step(tokens=8, loss=1.0, step_seconds=1.0)
         for line in lines:
             line.work(step)
-            line.speak()
+            line.speak(step)
         if step % (merge_steps + 1) == merge_steps:
             run.merge()
         for line in lines:
@@ -115,6 +127,27 @@ def test_one_learner_that_carries_trains_as_a_plain_loop_does_at_any_latency(
     run = slow_run([model], [(upload, download)], merge_steps, **CARRY)
     assert run.complaints == [] and run.state.step >= 4
     assert farthest(values(model), plainly(plain)) < 1e-6
+
+
+@pytest.mark.parametrize("inbox", [1, 2, 7])
+@pytest.mark.parametrize("download", [0, 3])
+def test_one_learner_that_carries_trains_as_a_plain_loop_does_while_its_words_are_under_way(
+    inbox: int, download: int
+) -> None:
+    model = small_model()
+    plain = deepcopy(model)
+    run = slow_run([model], [(1, download, inbox)], 0, **CARRY)
+    assert run.complaints == [] and run.state.step >= 4
+    assert farthest(values(model), plainly(plain)) < 1e-6
+
+
+def test_a_copy_is_taken_off_only_when_the_version_that_holds_it_is_adopted() -> None:
+    fragment = Fragment(
+        newest=2, manifest=manifest(), anchor=Anchor(0, 3, 30), merged_step=8, merged_version=2
+    )
+    assert (fragment.merged_since(1), fragment.merged_since(2)) == (None, 8)
+    adopted = replace(fragment, anchor=Anchor(2, 8, 80))
+    assert (adopted.merged_since(2), adopted.merged_since(3)) == (None, None)
 
 
 @pytest.mark.parametrize(("upload", "download"), [(1, 1), (3, 0), (0, 3), (10, 10)])

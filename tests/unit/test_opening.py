@@ -70,6 +70,18 @@ def test_a_setting_that_this_build_does_not_know_is_refused_by_its_name() -> Non
         decode_opening(payload, named_as)
 
 
+@pytest.mark.parametrize(
+    ("settings", "count"), [(3, 2), (2, 1), (2, 3)], ids=["settings", "one less", "one more"]
+)
+def test_an_opening_whose_parts_are_of_other_numbers_of_fragments_is_refused(
+    settings: int, count: int
+) -> None:
+    run = OPENING.run.model_copy(update={"fragments": settings})
+    firsts = tuple(manifest(f"f{fragment}") for fragment in range(count))
+    with pytest.raises(BlobCorrupt, match=f"of {settings}, 2 and {count} fragments"):
+        decode_opening(*encode_opening(Opening(run, OPENING.layout, firsts)))
+
+
 def test_the_same_opening_is_the_same_bytes() -> None:
     assert encode_opening(OPENING) == encode_opening(decode_opening(*encode_opening(OPENING)))
 

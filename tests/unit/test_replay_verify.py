@@ -318,6 +318,28 @@ def test_a_tape_forged_and_chained_anew_is_found_out(
     assert proof.first_difference.position is not None
 
 
+def test_a_real_tape_that_calls_itself_synthetic_is_found_out(
+    sound: RealRun, tmp_path: Path
+) -> None:
+    def marked(envelope: Envelope) -> Event:
+        if not isinstance(envelope.event, SyncerTookOver):
+            return envelope.event
+        return envelope.event.model_copy(update={"fingerprint": "synthetic: no byte was made"})
+
+    proof = verified(rewritten(sound, tmp_path / "forged.tape", marked))
+
+    assert proof.first_difference is not None
+    assert proof.first_difference.position == first(sound, FragmentMerged).position
+    assert "says that it is synthetic, and blob" in proof.first_difference.what
+
+
+def test_of_a_synthetic_tape_no_more_is_said_than_was_checked() -> None:
+    said = "\n".join(report_lines(Proof("trial", "here", synthetic=True, closed=True), False))
+
+    assert "agreed: the facts follow from each other; no merge and no delta" in said
+    assert "every digest" not in said
+
+
 def test_accounts_that_do_not_add_up_are_found_out(sound: RealRun) -> None:
     facts, state = FactsCheck(self_test()), begin(sound.opening)
     for envelope in sound.tape:

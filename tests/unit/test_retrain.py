@@ -26,6 +26,7 @@ from streams.codec import pack
 from streams.envelope import Envelope
 from streams.errors import AskedWrongly
 from streams.events import (
+    CheckpointStored,
     DeltaOffered,
     DeltaRefused,
     EvaluationReported,
@@ -247,7 +248,7 @@ def test_it_stops_where_it_is_told_to(run: TrainedRun):
 def test_where_no_delta_was_compared_nothing_is_proved(run: TrainedRun):
     found = rerun(run.tape, run.opening, run.store, CORPUS, Wanted(until=2))
 
-    told_by = f"NOTHING PROVED: up to position 2 of {len(run.tape)} has no delta to compare"
+    told_by = f"NOTHING PROVED: no delta was compared (up to position 2 of {len(run.tape)})"
     assert (found.ok, verdict(found)) == (True, told_by)
 
 
@@ -317,6 +318,42 @@ def test_a_model_that_was_spoilt_and_healed_is_made_again_bit_for_bit():
     assert run.pupils["b"].core.state.healed_step > 0
     assert any(isinstance(each.event, DeltaRefused) for each in run.tape)
     assert found.ok and found.deltas.identical == found.deltas.compared > 15
+
+
+def cut_off() -> TrainedRun:
+    """A learner adopts, stores a checkpoint, is killed before its next offer, and comes back."""
+    run = TrainedRun(small_run())
+    run.begin("a")
+    run.begin("b")
+    run.go(4)
+    for _ in range(4):
+        run.pupils["b"].step(run.run)
+        run.exchange()
+    run.begin("b")
+    run.go(3)
+    return run
+
+
+def test_a_checkpoint_behind_an_adoption_that_nobody_told_does_not_break_the_proof():
+    run = cut_off()
+    joins = [each for each in run.tape if isinstance(each.event, LearnerJoined)]
+
+    found = again(run)
+
+    first, second = found.rows[joins[1].position], found.rows[joins[2].position]
+    assert (first.untold, first.checkpoints.differing, second.untold) == (1, 1, 0)
+    assert found.ok and found.deltas.identical == found.deltas.compared > 10
+    assert found.stored_taken == 1 and second.checkpoints.identical > 0
+    assert verdict(found).startswith("PROVED: all")
+    assert "stands on no tape" in "\n".join(report_lines(found))
+
+
+def test_any_other_checkpoint_that_differs_does():
+    run = cut_off()
+    stored = [each.event for each in run.tape if isinstance(each.event, CheckpointStored)]
+    lie = told(manifest=stored[-1].manifest)
+
+    assert not again(run, changed(run.tape, CheckpointStored, lie, 0)).ok
 
 
 def test_a_fingerprint_names_what_the_bits_depend_on():

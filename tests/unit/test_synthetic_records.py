@@ -11,6 +11,7 @@ import pytest
 
 from decodiloco.errors import ConfigInvalid
 from decodiloco.merge.self_test import self_test
+from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
 from replay.facts_check import FactsCheck
 from replay.goodput.scavenging import Availability, by_work
@@ -30,6 +31,7 @@ from streams.events import (
     RunClosed,
 )
 from tests.desk import opening_of
+from tests.plain_fold import PlainFold
 
 BATCH, CONTEXT = 8, 128  # the defaults of a run
 FRAGMENTS, STEPS = 3, 60
@@ -123,6 +125,17 @@ def test_any_run_can_be_played(settings: dict[str, object]) -> None:
     opened = opening(4, **settings)
     state = proved(synthetic_records(opened, CLUSTERS["failing"], seed=1), opened)
     assert state.closed is not None
+
+
+@pytest.mark.parametrize("carry", [False, True])
+def test_an_independent_fold_comes_to_the_same_state_at_every_fact(carry: bool) -> None:
+    """The last facts among them, where learners take the run's last versions and leave."""
+    opened = opening(4, adoption={"carry": carry})
+    plain = PlainFold(opened)
+    for folded in refold(synthetic_records(opened, CLUSTERS["failing"], seed=1), opened):
+        plain.tell(folded.envelope)
+        assert plain.digest() == state_digest(folded.after), folded.envelope
+    assert isinstance(folded.envelope.event, LearnerLeft)
 
 
 def test_the_same_seed_gives_the_same_tape_in_any_process() -> None:

@@ -158,6 +158,8 @@ def test_the_command_writes_scavenging_within_the_run(tmp_path: Path, config: Pa
         (("--tape", "x", "--run", "RUN", "--set", "sync.quorum=2"), "run synth has 1"),
         (("--tape", "x", "--run", "RUN", "--set", "costs.failing_step=lost"), "always kept"),
         (("--tape", "x", "--run", "RUN", "--scavenge", "work", "--failures", "3"), "without"),
+        (("--tape", "x", "--run", "RUN", "--days", "3"), "go without --tape"),
+        (("--tape", "x", "--run", "RUN", "--seeds", "2"), "go without --tape"),
         (("--tape", "x", "--run", "nothing.toml"), "nothing.toml"),
     ],
 )
