@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -112,9 +112,8 @@ def goodput(
         raise AskedWrongly("--plot goes with --table")
     other = table or bandwidth or checkpoints
     _check_tape_options(tape, run, failures, other, (days, seeds, rounds_days))
-    told: dict[str, Any] = {} if elastic else {"elastic": False}
-    cluster = {"chips": chips, "learners": learners}
-    told |= {name: value for name, value in cluster.items() if value is not None}
+    cluster = {"chips": chips, "learners": learners, "elastic": None if elastic else False}
+    told = {name: value for name, value in cluster.items() if value is not None}
     scenario = scenario_of(settings or [], {"cluster": told})
     begun, length = time.perf_counter(), Length(days, seeds, seed)
     if tape is not None and run is not None:

@@ -9,10 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import decodiloco
 from decodiloco import cli
 from decodiloco.training.gpt import build
+from replay import open_tape
+from replay.cli import app as replay_app
+from streams.errors import Trouble
 from tests.contract.doors import Doors, shut
 
 MODEL = {"layers": 1, "width": 8, "heads": 1, "context": 16}
@@ -116,6 +120,24 @@ def test_status_is_for_whoever_may_read(shell: Shell, doors: Doors, tmp_path: Pa
     shell.config.write_text(shell.config.read_text() + f'nats_key = "{doors.key("viewer")}"\n')
     code, said = shell.types("status", str(shell.config), "--json")
     assert code == 0 and json.loads(said)["run"] == "shut"
+
+
+def test_replay_reads_with_a_viewers_key_and_without_one_says_so(
+    doors: Doors, tmp_path: Path
+) -> None:
+    tape = tmp_path / "shut.tape"
+    recorded = CliRunner().invoke(
+        replay_app, ["record", place(doors, "viewer"), "-o", str(tape), "--json"]
+    )
+    assert recorded.exit_code == 0, recorded.output
+    assert next(open_tape(tape)).event.kind == "run_opened"
+    for live in (
+        place(doors, None, "u:s3cret@"),
+        place(doors, "viewer").replace("/shut", "/other"),
+    ):
+        with pytest.raises(Trouble) as refused:
+            list(open_tape(live))
+        assert refused.value.exit_code == 3 and "s3cret" not in str(refused.value)
 
 
 def test_readers_are_made_by_the_operator(shell: Shell, doors: Doors) -> None:
