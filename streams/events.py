@@ -135,7 +135,12 @@ class RoundOpened(Fact):
 
 
 class DeltaOffered(Fact):
-    """A learner's delta is durable in the store. It covers the learner's last `inner_steps`."""
+    """A learner's delta is durable in the store. It covers the learner's last `inner_steps`.
+
+    `adopted` are adoptions that count from here on; `held` are made, too, and will be in the
+    `adopted` of a later word, once an older offer of their fragment is said. They are told for
+    whoever trains this life again: it may die before.
+    """
 
     kind = "delta_offered"
     learner: Name
@@ -154,6 +159,7 @@ class DeltaOffered(Fact):
     loss: float
     cursor: Cursor
     adopted: Annotated[tuple[Adoption, ...], Field(max_length=64)]
+    held: Annotated[tuple[Adoption, ...], Field(max_length=64)] = ()
     manifest: Manifest
 
 

@@ -55,6 +55,7 @@ def join_word(state: State, region: str, fingerprint: str, moments: Moments) -> 
 
 
 def _offer(state: State, draft: Draft, copy: Copy) -> DeltaOffered:
+    told = _tellable(state, draft, copy.fragment)
     return DeltaOffered(
         learner=state.learner,
         incarnation=state.incarnation,
@@ -71,7 +72,8 @@ def _offer(state: State, draft: Draft, copy: Copy) -> DeltaOffered:
         upload_seconds=state.upload_seconds or 0.0,
         loss=copy.loss,
         cursor=copy.cursor,
-        adopted=_tellable(state, draft, copy.fragment),
+        adopted=told,
+        held=tuple(one for one in state.adoptions if one not in told)[:ADOPTIONS_MAX],
         manifest=draft.manifest,
     )
 

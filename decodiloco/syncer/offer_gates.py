@@ -143,6 +143,18 @@ def _adopted(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     return adoption_fault(state, learner, word)
 
 
+def _held(state: State, learner: Learner, word: DeltaOffered) -> str | None:
+    """Nothing is folded of what is held back; it must name what could have been adopted."""
+    for adoption in word.held:
+        if adoption.fragment >= len(state.versions):
+            return f"held: no fragment {adoption.fragment}"
+        if adoption.version > state.versions[adoption.fragment]:
+            return f"held: no version {adoption.version} of fragment {adoption.fragment}"
+        if adoption.learner_step < learner.joined_step:
+            return "held: before this life began"
+    return None
+
+
 def _base(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     begin = word.learner_step - word.inner_steps
     earlier = (a for a in word.adopted if a.learner_step < word.learner_step)
@@ -209,6 +221,7 @@ GATES: tuple[Gate, ...] = (
     _still_there,
     _round,
     _adopted,
+    _held,
     _base,
     _fresh,
     _bytes,

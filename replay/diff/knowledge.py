@@ -27,8 +27,13 @@ def knowledge_of(state: State) -> Knowledge:
     for number in sorted(state.rounds):
         known[f"r{number}"] = _round(state, state.rounds[number])
     for name in sorted(state.learners):
-        known[name] = _learner(state.learners[name])
+        known[unlike(name, known)] = _learner(state.learners[name])
     return known
+
+
+def unlike(learner: str, lines: Knowledge) -> str:
+    """The name of a learner's line: its id, unless a line of another kind is called so."""
+    return f"learner {learner}" if learner in lines else learner
 
 
 def _ending(state: State) -> str:

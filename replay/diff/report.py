@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from replay.diff.fields import Changed
+from replay.diff.knowledge import unlike
 from replay.diff.merges import Merge, Pair, Share, first_differing
 from replay.diff.walk import Comparison, Parting, Side
 from replay.show import Line, Widths, plain, time_of_day
@@ -164,7 +165,7 @@ def _merge_lines(merge: Merge | None) -> dict[str, str]:
         "momentum": event.momentum.digest.hex()[:16],
     }
     for share in merge.shares:
-        lines[share.learner] = (
+        lines[unlike(share.learner, lines)] = (
             f"step {share.learner_step}, {share.inner_steps} steps {told_count(share.tokens)} tok, "
             f"weight {_percent(share.weight)}, delta {share.manifest.digest.hex()[:8]}"
         )

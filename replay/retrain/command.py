@@ -91,6 +91,7 @@ def retrain(
 
 def rerun_of(place: Place, data: str | None, wanted: Wanted, tell: Tell) -> Rerun:
     """Trains the tape of a place again, on its own text or on that at `data`."""
+    from decodiloco.errors import ConfigInvalid
     from decodiloco.training.corpus import read_corpus
     from replay.errors import NotReached
     from replay.refold import refold
@@ -114,7 +115,11 @@ def rerun_of(place: Place, data: str | None, wanted: Wanted, tell: Tell) -> Reru
             pass  # a tape that cannot be is no script
         run = opening.run
         training = run.training if data is None else run.training.model_copy(update={"data": data})
-        corpus = read_corpus(training, run.model.context)
+        try:
+            corpus = read_corpus(training, run.model.context)
+        except ConfigInvalid as error:
+            hint = "" if data is not None else "; name the run's own text with --data"
+            raise ConfigInvalid(f"{error}{hint}") from None
         return rerun(records, opening, store, corpus, wanted, tell)
     finally:
         store.close()

@@ -30,6 +30,7 @@ from replay.retrain.merges import Three
 from replay.retrain.outcome import Rerun, Row
 from replay.retrain.shelf import tensors_of
 from replay.retrain.trainee import MadeCheckpoint, MadeDelta
+from streams.codec import pack
 from streams.events import FragmentMerged, RunClosed
 from streams.manifest import Manifest
 
@@ -53,6 +54,10 @@ class Judge:
         if self._found.synthetic:
             return ours
         row.deltas.compared += 1
+        if pack(made.cursor) != offer.cursor:
+            what = f"made again, it stands at {made.cursor} in its text; the tape says otherwise"
+            told = offer.learner, offer.learner_step, offer.fragment
+            self._found.note(Difference(made.position, what, *told), not row.differs)
         if ours == offer.manifest:
             row.deltas.identical += 1
             return ours

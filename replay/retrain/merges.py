@@ -67,8 +67,14 @@ class Merges:
     def order(
         self, event: FragmentMerged, offers: Mapping[int, tuple[DeltaOffered, Manifest]]
     ) -> MergeOrder:
-        """The order of a merge on the tape, for deltas as they are at hand."""
+        """The order of a merge on the tape, for deltas as they are at hand.
+
+        Raises Differs where one of them is none.
+        """
         fragment = event.fragment
+        for each in event.contributions:
+            if each not in offers:
+                raise Differs(f"version {event.version} is made of {each}, which was not offered")
         chosen = sorted(
             ((position, *offers[position]) for position in event.contributions),
             key=lambda each: each[1].learner,

@@ -60,7 +60,8 @@ class Rerun:
     """What a rerun found.
 
     `facts` is how long the tape is, `events` how much of it was taken, `only` whose lives were
-    trained again if not all. `made` counts the merges, `stored_taken` how often the rerun went on
+    trained again if not all. `text_told`: the run was evaluated, so that another text would have
+    been refused. `made` counts the merges, `stored_taken` how often the rerun went on
     with the tape's bytes in place of its own, `others` the deltas of learners that were not
     trained again. `first_difference` is the first thing on the tape that came out otherwise,
     `first_broken` the first of those that had to come out the same.
@@ -71,6 +72,7 @@ class Rerun:
     facts: int = 0
     events: int = 0
     only: tuple[str, ...] = ()
+    text_told: bool = False
     rows: dict[int, Row] = field(default_factory=dict)
     made: int = 0
     merges: Tally = field(default_factory=Tally)

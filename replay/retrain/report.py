@@ -94,6 +94,8 @@ def report_lines(found: Rerun) -> Iterator[str]:
         yield f"held-out loss {one.loss:.4f} after {one.step:,} merges, {one.tokens:,} tokens"
     if found.first_difference is not None and found.first_broken is None:
         yield f"first difference: {told(found.first_difference)}"
+    if not (found.ok or found.text_told):
+        yield "no evaluation tells the digest of the run's text: is this its own? (--data)"
     yield verdict(found)
 
 

@@ -79,10 +79,11 @@ def rerun(
     where the tape cannot have come about, BlobMissing or BlobCorrupt when the first fragments, or
     the deltas of learners that are not trained again, cannot be read.
     """
-    check_text(records, corpus)
+    text_told = check_text(records, corpus)
     script = read_script(records, opening, wanted.learners)
     shelf = Shelf(store)
     course = _Course(script, opening, shelf, corpus)
+    course.found.text_told = text_told
     threads = torch.get_num_threads()
     try:
         course.go(records, wanted, tell)
@@ -92,8 +93,11 @@ def rerun(
     return course.found
 
 
-def check_text(records: Sequence[Envelope], corpus: Corpus) -> None:
-    """Raises AskedWrongly when the run was evaluated on another text than this one."""
+def check_text(records: Sequence[Envelope], corpus: Corpus) -> bool:
+    """Whether the run was evaluated on this text; False where it was not evaluated at all.
+
+    Raises AskedWrongly when it was evaluated on another.
+    """
     told = [
         record.event.dataset_digest
         for record in records
@@ -105,6 +109,7 @@ def check_text(records: Sequence[Envelope], corpus: Corpus) -> None:
             f"{corpus.digest.hex()[:16]}, and the run was evaluated on {told[0].hex()[:16]}; name "
             "the run's own text with --data"
         )
+    return bool(told)
 
 
 class _Course:

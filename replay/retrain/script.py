@@ -149,7 +149,14 @@ class _Reader:
         self._heard[position] = _Heard()
 
     def _offered(self, position: int, event: DeltaOffered) -> None:
-        life = self._life(position, event.incarnation)
+        life = self._life(position, event)
+        began = life.joined.learner_step
+        if event.learner_step <= began or min(event.tokens, event.inner_steps) < 1:
+            raise Differs(
+                f"{event.inner_steps} steps and {event.tokens} tokens, offered at step "
+                f"{event.learner_step} of a life that began at step {began}",
+                position,
+            )
         heard = self._heard[event.incarnation]
         self._offers[position] = event
         heard.offers.append((position, event))
@@ -159,13 +166,13 @@ class _Reader:
         self._reaches(life, position, event.learner_step)
 
     def _stored(self, position: int, event: CheckpointStored) -> None:
-        life = self._life(position, event.incarnation)
+        life = self._life(position, event)
         life.at(event.learner_step).checkpoint = position, event
         self._reaches(life, position, event.learner_step)
         self._checkpoints.append((position, event))
 
     def _left(self, position: int, event: LearnerLeft) -> None:
-        life = self._life(position, event.incarnation)
+        life = self._life(position, event)
         life.ended_at = position
         life.counts[event.learner_step] = event.tokens_trained
         self._told(life, self._heard[event.incarnation], position, event)
@@ -186,10 +193,14 @@ class _Reader:
             if offer is not None and each.reason.startswith(NOT_FINITE):
                 self._heard[offer.incarnation].faults.append((position, offer.learner_step))
 
-    def _life(self, position: int, incarnation: int) -> Life:
-        life = self._script.lives.get(incarnation)
-        if life is None:
-            raise Differs(f"a word of a life that began at {incarnation}, where none did", position)
+    def _life(self, position: int, event: DeltaOffered | CheckpointStored | LearnerLeft) -> Life:
+        life = self._script.lives.get(event.incarnation)
+        if life is None or life.learner != event.learner:
+            raise Differs(
+                f"a word of learner {event.learner} in a life that began at {event.incarnation}, "
+                "where none of it did",
+                position,
+            )
         return life
 
     def _reaches(self, life: Life, position: int, step: int) -> None:
@@ -201,7 +212,7 @@ class _Reader:
     ) -> None:
         life.told_position = position
         life.told_step = max(life.told_step, event.learner_step)
-        for adoption in event.adopted:
+        for adoption in (*event.adopted, *getattr(event, "held", ())):
             here = adoption.learner_step, adoption.fragment, adoption.version
             heard.adoptions[here] = adoption
             life.counts[adoption.learner_step] = adoption.tokens_trained

@@ -23,6 +23,7 @@ TRANSFERS_STEPS = (0.2, 1.0, 3.0)
 MOMENTA = (0.0, 0.5, 0.9)
 INNER_STEPS = (6, 12, 24, 48)
 EXTRA_PERCENT = (0, 25, 50, 100, 300)
+SAME_TIME_PERCENT = {25: 90, 50: 83, 100: 75, 300: 62}  # steps of the base alone in that time
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Case:
     """One kind of run. `chips` 0 means that nothing fails; `slower_percent` that half do.
 
     `learners` 1 is elastic data parallelism; `extra_percent` are further learners that are there
-    for half of the work.
+    for half of the work; `steps_percent` is how much of the study's tokens is trained.
     """
 
     learners: int = 4
@@ -45,6 +46,7 @@ class Case:
     momentum: float = 0.5
     inner_steps: int = 12
     extra_percent: int = 0
+    steps_percent: int = 100
 
     @property
     def name(self) -> str:
@@ -108,8 +110,11 @@ def momentum_cases() -> list[Case]:
 
 
 def scavenging_cases() -> list[Case]:
-    """Extra learners for half of the work (paper table 4)."""
-    return [Case(extra_percent=percent) for percent in EXTRA_PERCENT]
+    """Extra learners for half of the work (paper table 4), and the base alone in their time."""
+    return [
+        *(Case(extra_percent=percent) for percent in EXTRA_PERCENT),
+        *(Case(steps_percent=percent) for percent in SAME_TIME_PERCENT.values()),
+    ]
 
 
 PARTS = {

@@ -12,6 +12,7 @@ from replay.study.cases import (
     LEARNERS,
     MOMENTA,
     RULES,
+    SAME_TIME_PERCENT,
     TRANSFERS_STEPS,
     Case,
 )
@@ -82,7 +83,12 @@ def _momentum(summary: Summary) -> Chart:
 
 
 def _scavenging(summary: Summary) -> Chart:
-    lines = [("4 learners", [Case(extra_percent=percent) for percent in EXTRA_PERCENT])]
+    lines = [
+        ("with the extra", [Case(extra_percent=percent) for percent in EXTRA_PERCENT]),
+        ("4 alone, same time", [
+            Case(steps_percent=SAME_TIME_PERCENT.get(percent, 100)) for percent in EXTRA_PERCENT
+        ]),
+    ]  # fmt: skip
     ticks = even_ticks([f"+{percent} %" for percent in EXTRA_PERCENT])
     return Chart("Scavenging", "extra learners, half of the work", LOSS, ticks,
                  _series(summary, lines))  # fmt: skip

@@ -44,10 +44,13 @@ class Study(Table):
     blend: float = Field(0.5, gt=0, lt=1, description="Share that is kept where blending.")
     days: int = Field(4, ge=1, description="Days and nights of a run, where learners come and go.")
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of a run, over all learners."""
-        return self.steps * self.sequences * self.context
+    def steps_of(self, case: Case) -> int:
+        """Steps of a case, if all of its base trains all the time."""
+        return round(self.steps * case.steps_percent / 100)
+
+    def tokens_of(self, case: Case) -> int:
+        """Tokens of a case, over all learners."""
+        return self.steps_of(case) * self.sequences * self.context
 
     @property
     def digest(self) -> str:
@@ -96,12 +99,12 @@ def run_of(case: Case, seed: int, study: Study) -> Run:
             evaluate_tokens=study.evaluate_tokens,
         ),
     )
-    return trial_of(case, study).run_of(run, study.sequences, study.steps)
+    return trial_of(case, study).run_of(run, study.sequences, study.steps_of(case))
 
 
 def evaluate_merges(case: Case, study: Study) -> int:
     """Merges between two evaluations of a case."""
-    merges = study.steps / case.inner_steps * study.fragments
+    merges = study.steps_of(case) / case.inner_steps * study.fragments
     return max(1, round(merges / study.evaluations))
 
 

@@ -19,6 +19,7 @@ from replay.study.cases import (
     MOMENTA,
     PARTS,
     RULES,
+    SAME_TIME_PERCENT,
     TRANSFERS_STEPS,
     Case,
     quorum_cases,
@@ -46,9 +47,9 @@ def tables_of(
     }
     found = {"circumstances": "\n".join(_circumstances(results, circumstances))}
     for part, table in made.items():
-        cases = PARTS[part]()
-        lines = list(table(summary)) if any(map(summary.has, cases)) else ["No results yet."]
-        found[part] = "\n".join([*lines, *_noise(summary, cases)])
+        there = any(map(summary.has, PARTS[part]()))
+        lines = [*table(summary), *_noise(summary, part)] if there else ["No results yet."]
+        found[part] = "\n".join(lines)
     return found
 
 
@@ -163,10 +164,11 @@ def _momentum(summary: Summary) -> Iterator[str]:
 def _scavenging(summary: Summary) -> Iterator[str]:
     yield from _head(
         "extra %", "loss", "against no extra", "the same in %", "time (ideal, paper)",
-        "paper: loss in %, text, vision",
+        "4 learners alone in that time", "against them", "paper: loss in %, text, vision",
     )  # fmt: skip
     for percent in EXTRA_PERCENT:
         case = Case(extra_percent=percent)
+        alone = Case(steps_percent=SAME_TIME_PERCENT.get(percent, 100))
         row = paper.SCAVENGING[percent]
         yield _row(
             str(percent),
@@ -174,19 +176,36 @@ def _scavenging(summary: Summary) -> Iterator[str]:
             _difference(summary, case, BASE) if percent else NOTHING,
             _percent(summary, case, BASE) if percent else NOTHING,
             f"{_time(summary, case)} ({ideal_time(case):.3f}, {row[0]:.2f})",
+            _loss(summary, alone) if percent else NOTHING,
+            _difference(summary, case, alone) if percent else NOTHING,
             f"{row[3]:+.2f}, {_pair(row[1], row[2])}",
         )
 
 
-def _noise(summary: Summary, cases: Sequence[Case]) -> Iterator[str]:
-    noise = summary.noise(cases)
-    if noise is not None:
-        yield ""
-        yield (
-            f"Noise: a difference of two means of this table has a standard error of "
-            f"{noise.error:.4f} ({noise.freedom} degrees of freedom); one below "
-            f"{noise.reach:.4f} may well be chance (95 %)."
-        )
+def _noise(summary: Summary, part: str) -> Iterator[str]:
+    """A line for each group of cases whose noise is alike."""
+    groups: dict[str, list[Case]] = {}
+    for case in PARTS[part]():
+        if not (case.is_data_parallel and case.chips):  # the very same training as without chips
+            groups.setdefault(_group(part, case), []).append(case)
+    for group, cases in groups.items():
+        noise = summary.noise(cases)
+        if noise is not None:
+            yield ""
+            yield (
+                f"Noise{group}: a difference of two means has a standard error of "
+                f"{noise.error:.4f} ({noise.freedom} degrees of freedom); one below "
+                f"{noise.reach:.4f} may well be chance (95 %)."
+            )
+
+
+def _group(part: str, case: Case) -> str:
+    """Noise grows with the number of learners, and with a momentum that is too high."""
+    if part in ("learners", "rules") and case.learners == 16:
+        return ", 16 learners"
+    if part == "momentum" and case.momentum == MOMENTA[-1]:
+        return f", momentum {case.momentum:g}"
+    return ", the others" if part in ("learners", "rules", "momentum") else ""
 
 
 def _head(*names: str) -> Iterator[str]:

@@ -47,7 +47,7 @@ def _under_tape(case: Case, run: Run, seed: int, study: Study) -> Result:
         case=case.name,
         seed=seed,
         loss=told.losses[-1].loss,
-        losses=tuple((one.tokens / study.tokens, one.loss) for one in told.losses),
+        losses=tuple((one.tokens / study.tokens_of(case), one.loss) for one in told.losses),
         merges=read.merges,
         versions=read.merges / study.fragments,
         tokens=read.tokens,
@@ -62,9 +62,9 @@ def _under_tape(case: Case, run: Run, seed: int, study: Study) -> Result:
 
 
 def _data_parallel(case: Case, run: Run, seed: int, study: Study) -> Result:
-    whole = study.sequences
+    whole, steps = study.sequences, study.steps_of(case)
     job = data_parallel(
-        scenario_of(1, case.chips), whole, whole * study.steps, seed, failing=case.chips > 0
+        scenario_of(1, case.chips), whole, whole * steps, seed, failing=case.chips > 0
     )
     corpus = read_corpus(run.training, run.model.context)
     losses = baseline.train(run, corpus, job.sequences, study.evaluations)
@@ -73,12 +73,12 @@ def _data_parallel(case: Case, run: Run, seed: int, study: Study) -> Result:
         case=case.name,
         seed=seed,
         loss=losses[-1][1],
-        losses=tuple((tokens / study.tokens, loss) for tokens, loss in losses),
+        losses=tuple((tokens / study.tokens_of(case), loss) for tokens, loss in losses),
         merges=0,
         versions=0.0,
         tokens=losses[-1][0],
         elapsed_steps=elapsed_steps,
-        goodput=100 * study.steps / elapsed_steps,
+        goodput=100 * steps / elapsed_steps,
         per_merge=0.0,
         steps_between=0.0,
         merged=100.0,

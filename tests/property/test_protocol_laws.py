@@ -160,6 +160,21 @@ def test_a_tape_tells_every_adoption_of_a_life_up_to_its_last_word_in_order(seed
 
 @wildly
 @given(seeds)
+def test_an_offer_leaves_no_adoption_untold_that_its_work_stands_on(seed: int) -> None:
+    run = wild(seed)
+    for life in run.everyone:
+        if not life.state.incarnation or life.untold_most > 64:
+            continue
+        told: set[Write] = set()
+        for word, adoptions in told_by(run, life):
+            told |= set(adoptions)
+            if isinstance(word, DeltaOffered):
+                told |= {(each.fragment, each.version, each.learner_step) for each in word.held}
+                assert told >= {write for write in life.writes if write[2] < word.learner_step}
+
+
+@wildly
+@given(seeds)
 def test_a_learner_s_clock_is_that_of_the_newest_merge_that_it_holds(seed: int) -> None:
     run = wild(seed)
     tokens: dict[int, int] = {}

@@ -56,6 +56,8 @@ REFUSED = {
     "not finite: loss inf": {"loss": math.inf},
     "adopted: no fragment 7": {"adopted": (adopted(fragment=7),)},
     "adopted: no version 1": {"adopted": (adopted(fragment=1, version=1),)},
+    "held: no fragment 7": {"held": (adopted(fragment=7),)},
+    "held: no version 1": {"held": (adopted(fragment=1, version=1),)},
 }
 
 

@@ -15,7 +15,9 @@ import pytest
 import torch
 from torch import nn
 
+from decodiloco.config import Adoption
 from decodiloco.fragments.of_model import trained
+from decodiloco.learner.anchors import Anchors
 from decodiloco.learner.core import LearnerCore
 from decodiloco.learner.jobs import FetchJob, Job
 from decodiloco.learner.state import Anchor, Fragment
@@ -148,6 +150,18 @@ def test_a_copy_is_taken_off_only_when_the_version_that_holds_it_is_adopted() ->
     assert (fragment.merged_since(1), fragment.merged_since(2)) == (None, 8)
     adopted = replace(fragment, anchor=Anchor(2, 8, 80))
     assert (adopted.merged_since(2), adopted.merged_since(3)) == (None, None)
+
+
+def test_what_was_copied_before_an_overwrite_is_never_taken_off() -> None:
+    parameters = {"t": torch.ones(2)}
+    anchors = Anchors(Adoption(carry=True))
+    zero = {"t": np.zeros(2, np.float32)}
+    anchors.load(parameters, 0, zero)
+    parameters["t"] += 1
+    anchors.copy(parameters, 0, ["t"], 4)
+    anchors.load(parameters, 0, zero)
+    with pytest.raises(KeyError):
+        anchors.adopt(parameters, 0, zero, 4)
 
 
 @pytest.mark.parametrize(("upload", "download"), [(1, 1), (3, 0), (0, 3), (10, 10)])

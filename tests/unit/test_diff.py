@@ -280,6 +280,17 @@ def test_what_a_syncer_knows_names_closed_windows_and_the_end() -> None:
     assert knowledge_of(over)["run"].endswith("fence 1, closed: steps")
 
 
+def test_a_learner_that_is_called_as_another_line_is_has_a_line_of_its_own() -> None:
+    desk = Desk(2, learners_min=2)
+    desk.join("run"), desk.join("r1")
+    desk.open_round()
+    desk.answer("run", 1), desk.answer("r1", 1)
+
+    known = knowledge_of(desk.state)
+    assert known["run"].startswith("step 0") and known["learner run"].startswith("live")
+    assert known["r1"].startswith("f0 for v1") and known["learner r1"].startswith("live")
+
+
 def test_an_offer_that_no_admission_lets_through_weighs_nothing() -> None:
     start = (opened(), took_over(), joined("a"), offered("a", inner_steps=0))
 

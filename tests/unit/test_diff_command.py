@@ -103,6 +103,21 @@ def test_a_spoilt_byte_of_a_tape_is_a_parting_and_breaks_the_chain_after_it(
     assert (told["agrees"], told["broken"][0]) == (False, None)
 
 
+def test_a_record_that_cannot_be_read_is_no_agreement_though_nothing_contradicts(
+    tape: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.tape"
+    payload = bytearray(tape.read_bytes())
+    payload[payload.rindex(b"fragment_merged")] ^= 1
+    broken.write_bytes(payload)
+
+    done = diff(tape, broken, "--json")
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, told["agrees"], told["parting"]) == (1, False, None)
+    assert "BROKEN: B cannot be read further: the tape breaks at position" in done.stdout
+
+
 def test_a_tape_cut_in_its_header_or_first_record_is_refused(tape: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.tape"
     for size in (10, 100):

@@ -122,8 +122,21 @@ def test_an_adoption_that_no_word_told_is_known_from_the_next_offer():
 
 
 def test_a_word_of_a_life_that_never_began_is_a_difference():
-    with pytest.raises(Differs, match="position 3: a word of a life that began at 3"):
+    with pytest.raises(Differs, match="position 3: a word of learner a in a life that began at 3"):
         script_of(offered())
+
+
+def test_a_word_in_the_life_of_another_learner_is_a_difference():
+    with pytest.raises(Differs, match="position 4: a word of learner b in a life that began at 3"):
+        script_of(first(), checkpointed("b"))
+
+
+@pytest.mark.parametrize(
+    "lie", [{"tokens": 0}, {"inner_steps": 0}, {"learner_step": 2, "inner_steps": 1}]
+)
+def test_an_offer_that_no_life_can_have_made_is_a_difference(lie: dict[str, int]):
+    with pytest.raises(Differs, match=r"position 4: .*of a life that began at step 2"):
+        script_of(first(learner_step=2, tokens_trained=200), offered(**lie))
 
 
 @pytest.mark.parametrize("verdict", ["left out", "abandoned", "refused"])
@@ -259,5 +272,8 @@ def test_a_report_tells_what_was_missed_and_what_was_taken_as_stored():
     lines = "\n".join(report_lines(found))
     assert "1 checkpoints are identical but for random states" in lines
     assert "2 deltas of learners not trained again" in lines
+    assert "is this its own? (--data)" in lines
+    found.text_told = True
+    assert "is this its own?" not in "\n".join(report_lines(found))
     assert "2.50e-01 of their norm away (cosine 0.500000)" in lines
     assert told_as_json(found, 1.0)["loss_first"] is None

@@ -13,7 +13,7 @@ from decodiloco.errors import ConfigInvalid
 from replay.progress import silently
 from replay.study import paper
 from replay.study.campaign import circumstances, run_campaign
-from replay.study.cases import BASE, PARTS, Case, cases_of
+from replay.study.cases import BASE, PARTS, SAME_TIME_PERCENT, Case, cases_of
 from replay.study.results import (
     Result,
     add_circumstances,
@@ -37,7 +37,7 @@ def test_every_case_is_named_by_what_differs_and_is_run_once() -> None:
     cases = cases_of(())
     assert BASE.name == "learners=4"
     assert Case(learners=8, rule="mean", momentum=0.9).name == "learners=8 rule=mean momentum=0.9"
-    assert len({case.name for case in cases}) == len(cases) == 47
+    assert len({case.name for case in cases}) == len(cases) == 51
     assert sum(len(part()) for part in PARTS.values()) > len(cases)
 
 
@@ -47,10 +47,10 @@ def test_a_part_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 @pytest.mark.parametrize("case", cases_of(()), ids=lambda case: case.name)
-def test_every_case_trains_the_same_tokens(case: Case) -> None:
+def test_every_case_trains_the_same_tokens_but_those_that_are_told_to_stop(case: Case) -> None:
     study = Study()
     run = run_of(case, 1, study)
-    assert run.end.tokens == study.tokens == 32 * 64 * study.steps
+    assert run.end.tokens == 32 * 64 * study.steps * case.steps_percent // 100
     assert run.training.batch_sequences * case.learners == study.sequences
     assert run.training.shards % case.learners_most == 0
     assert run.model.seed == 1
@@ -75,7 +75,9 @@ def test_a_case_becomes_the_settings_and_the_cluster_that_it_names() -> None:
 
 def test_the_ideal_times_of_scavenging_are_those_of_the_paper() -> None:
     for percent, row in paper.SCAVENGING.items():
-        assert ideal_time(Case(extra_percent=percent)) == pytest.approx(row[0], abs=0.006)
+        ideal = ideal_time(Case(extra_percent=percent))
+        assert ideal == pytest.approx(row[0], abs=0.006)
+        assert SAME_TIME_PERCENT.get(percent, 100) == pytest.approx(100 * ideal, abs=0.6)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_a_case_is_trained_for_real_and_comes_out_the_same_again(case: Case) -> 
     assert replace(first, cpu_seconds=0.0) == replace(again, cpu_seconds=0.0)
     assert first.losses[0][1] == pytest.approx(math.log(256), abs=0.2)
     assert first.loss == first.losses[-1][1] < first.losses[0][1]
-    assert TINY.tokens <= first.tokens < 1.5 * TINY.tokens
+    assert TINY.tokens_of(case) <= first.tokens < 1.5 * TINY.tokens_of(case)
     assert 0 < first.goodput < 101
 
 

@@ -48,12 +48,13 @@ def test_a_table_has_a_line_for_each_case_with_mean_and_error() -> None:
     tables = tables_of(all_results(3), MADE, MODELLED)
     assert set(tables) == {"circumstances", *PARTS}
     for part, cases in PARTS.items():
-        if part != "momentum":
+        if part not in ("momentum", "scavenging"):
             lines = [line for line in tables[part].splitlines() if line.startswith("|")]
             assert len(lines) == 2 + len(cases())
         assert "±" in tables[part] and "degrees of freedom" in tables[part]
     widths = {line.count("|") for line in tables["learners"].splitlines() if line[:1] == "|"}
     assert len(widths) == 1
+    assert "Noise, 16 learners: " in tables["rules"] and "Noise, the others: " in tables["rules"]
 
 
 def test_with_one_seed_there_are_figures_but_no_errors() -> None:
