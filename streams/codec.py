@@ -1,12 +1,14 @@
 """Events and envelopes to canonical msgpack bytes and back, within hard limits.
 
 Canonical: an array of fixed order, the event's fields as a map sorted by key, the shortest
-form of each integer, float64 for every float. The same fact is the same bytes on any machine,
-and an envelope whose bytes are not the canonical ones is refused.
+form of each integer, float64 for every float; a field that has a default is there only where it
+says something else. The same fact is the same bytes on any machine, and an envelope whose bytes
+are not the canonical ones is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
 
@@ -189,10 +191,11 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [one if type(one) in _LEAVES else _sorted(one) for one in value]
     if isinstance(value, BaseModel):  # a frozen one: its fields are all that it holds
-        fields = value.__dict__
+        fields, later = value.__dict__, _later(type(value))
         return {
             key: one if type(one := fields[key]) in _LEAVES else _sorted(one)
             for key in _keys(type(value))
+            if key not in later or fields[key] != later[key]
         }
     return value
 
@@ -200,6 +203,16 @@ def _sorted(value: Any) -> Any:
 @lru_cache(256)
 def _keys(kind: type[BaseModel]) -> tuple[str, ...]:
     return tuple(sorted(kind.model_fields))
+
+
+@lru_cache(256)
+def _later(kind: type[BaseModel]) -> Mapping[str, Any]:
+    """Fields that came later, with their defaults: older records do not have them, so a record
+    that has nothing to say in one leaves it out, and all keep the bytes that they had.
+    """
+    return {
+        name: field.default for name, field in kind.model_fields.items() if not field.is_required()
+    }
 
 
 def _check_depth(value: Any, left: int) -> None:

@@ -152,7 +152,9 @@ def _held(state: State, learner: Learner, word: DeltaOffered) -> str | None:
             return f"held: no version {adoption.version} of fragment {adoption.fragment}"
         if adoption.learner_step < learner.joined_step:
             return "held: before this life began"
-    return None
+    told = [(each.learner_step, each.tokens_trained) for each in word.held]
+    bend = _bend(state, learner, [*told, *_points(word)])
+    return None if bend is None else f"held: {bend}"
 
 
 def _base(state: State, learner: Learner, word: DeltaOffered) -> str | None:

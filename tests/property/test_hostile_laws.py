@@ -57,6 +57,7 @@ odd_fields: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         **dict.fromkeys(INTEGERS, odd_integers),
         **{name: st.sampled_from(ODD_FLOATS) for name in FLOATS},
         "adopted": st.lists(odd_adoptions, max_size=3).map(tuple),
+        "held": st.lists(odd_adoptions, max_size=3).map(tuple),
     },
 )
 few_odd_fields = st.one_of(
@@ -64,6 +65,7 @@ few_odd_fields = st.one_of(
     *(st.fixed_dictionaries({name: odd_integers}) for name in INTEGERS),
     *(st.fixed_dictionaries({name: st.sampled_from(ODD_FLOATS)}) for name in FLOATS),
     st.fixed_dictionaries({"adopted": st.lists(odd_adoptions, max_size=3).map(tuple)}),
+    st.fixed_dictionaries({"held": st.lists(odd_adoptions, max_size=3).map(tuple)}),
     st.fixed_dictionaries({"learner_step": odd_integers, "tokens_trained": odd_integers}),
     odd_fields,
 )
@@ -159,9 +161,9 @@ class Attack:
 def bent(word: Any, fields: dict[str, Any]) -> Any:
     """The word with these fields, as its bytes would be read; None if they are no word."""
     known = {name: value for name, value in fields.items() if name in type(word).model_fields}
-    if "adopted" in known:
-        plain = [value for value in known["adopted"] if math.isfinite(value["fetch_seconds"])]
-        known["adopted"] = tuple(adopted(**value) for value in plain)
+    for name in known.keys() & {"adopted", "held"}:
+        plain = [value for value in known[name] if math.isfinite(value["fetch_seconds"])]
+        known[name] = tuple(adopted(**value) for value in plain)
     try:
         return decode_word(encode_event(word.model_copy(update=known)))
     except Unreadable:

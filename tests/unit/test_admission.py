@@ -58,6 +58,9 @@ REFUSED = {
     "adopted: no version 1": {"adopted": (adopted(fragment=1, version=1),)},
     "held: no fragment 7": {"held": (adopted(fragment=7),)},
     "held: no version 1": {"held": (adopted(fragment=1, version=1),)},
+    "held: 900 tokens at step 2": {
+        "held": (adopted(version=0, learner_step=2, tokens_trained=900),)
+    },
 }
 
 

@@ -197,3 +197,15 @@ def test_a_record_in_other_bytes_than_the_canonical_ones_is_refused() -> None:
     parts[8] = dict(reversed(parts[8].items()))
     with pytest.raises(Unreadable, match="record 1 are not in canonical form"):
         decode_envelope(packed(parts))
+
+
+def test_a_field_that_came_later_is_told_only_where_it_says_something() -> None:
+    """Records from before it keep their bytes and digests, and are read as they were."""
+    payload = encode_envelope(sealed(offered()))
+    parts = msgpack.unpackb(payload, raw=False)
+    assert "held" not in parts[8]
+    parts[8] = dict(sorted({**parts[8], "held": []}.items()))
+    with pytest.raises(Unreadable, match="not in canonical form"):
+        decode_envelope(packed(parts))
+    held = sealed(offered(held=(adopted(2),)))
+    assert decode_envelope(encode_envelope(held)) == held
