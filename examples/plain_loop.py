@@ -1,7 +1,8 @@
 """A model of one's own, with a tied weight and a bf16 layer, trained in a plain loop.
 
-Start a NATS server and `decodiloco syncer --config run.toml --id s`, then:
+Start a NATS server, then the first learner, which opens the run; then a syncer:
 python examples/plain_loop.py run.toml a        (b, c, ... from other terminals)
+decodiloco syncer --config run.toml --id s
 """
 
 import sys

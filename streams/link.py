@@ -197,7 +197,8 @@ class Link:
         except Nobody:
             raise Nobody(
                 f"a NATS server answers, but no JetStream ({subject}): start nats-server with -js, "
-                "or turn JetStream on for this account"
+                "or turn JetStream on for this account; a server that has just reloaded new "
+                "accounts must be reloaded once more"
             ) from None
         return answer_of(subject, reply)
 

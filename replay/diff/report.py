@@ -96,8 +96,8 @@ def _ends(found: Comparison) -> Iterator[str]:
         yield "and end there, both of them"
         return
     name, short = ("A", "B") if longer > 0 else ("B", "A")
-    more = abs(longer)
-    yield f"{name} goes on for {_facts(more)} more; {short} ends there and contradicts none of it"
+    more = _facts(abs(longer))
+    yield f"{name} goes on for {more} more; {short} tells no more, and contradicts none of it"
 
 
 def _parting(parting: Parting, found: Comparison) -> Iterator[str]:

@@ -98,7 +98,9 @@ def test_a_live_run_agrees_with_its_recording_also_when_that_is_behind(
     more = len(run.tape) - 20
     code, lines = diff(live, path, "--json")
     assert code == 0
-    assert lines[-2] == f"A goes on for {more} facts more; B ends there and contradicts none of it"
+    assert lines[-2] == (
+        f"A goes on for {more} facts more; B tells no more, and contradicts none of it"
+    )
     told = json.loads(lines[-1])
     assert (told["agreed_position"], told["facts"]) == (20, [len(run.tape), 20])
 
