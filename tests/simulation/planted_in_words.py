@@ -19,7 +19,8 @@ from decodiloco.syncer.state import State
 from replay.world import reign, syncer
 from tests.simulation.planting import Bug, Change
 
-COUNTING = ("_counters", "_adopted", "_held", "_disjoint")  # the gates that look at what a learner counts
+# The gates that look at what a learner counts.
+COUNTING = ("_counters", "_adopted", "_held", "_disjoint")
 
 
 def _without_gate(name: str) -> Callable[[], list[Change]]:
