@@ -105,7 +105,7 @@ def test_a_recording_that_is_behind_agrees_as_far_as_it_goes() -> None:
         assert found.agrees
         assert lines(found)[-2:] == [
             "both agree up to position 7 (00:00:07, step 0)",
-            f"{names[0]} goes on for {len(tape) - 7} facts more; {names[1]} ends there and "
+            f"{names[0]} goes on for {len(tape) - 7} facts more; {names[1]} tells no more, and "
             "contradicts none of it",
         ]
 
