@@ -142,14 +142,18 @@ def train_one_step(
     """One step on windows (sequences, context + 1); the loss before it, in nats per token."""
     loss = batch_loss(gpt, windows)
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(loss)  # what loss.backward() calls, with types
     nn.utils.clip_grad_norm_(gpt.parameters(), clip)
     optimizer.step()
     return float(loss.detach())
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of this name, tried out. Raises ConfigInvalid when it is not here."""
+    """The device of this name, tried out. Raises ConfigInvalid when it is not here.
+
+    A name that torch does not know, or a driver that is missing, is a RuntimeError to it; a build
+    without that backend an AssertionError; a backend that lacks an operation NotImplementedError.
+    """
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).add_(1).cpu()

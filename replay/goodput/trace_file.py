@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -69,10 +70,10 @@ def _of_csv(path: Path, text: str) -> list[tuple[float, float]]:
 
 def _count(path: Path, where: str, told: object) -> float:
     """A finite number that is not negative."""
-    try:
-        value = float(told)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0) or isinstance(told, bool):
+    value = math.nan
+    if isinstance(told, (str, int, float)) and not isinstance(told, bool):
+        with suppress(ValueError, OverflowError):  # no number, or one beyond a float: told below
+            value = float(told)
+    if not (math.isfinite(value) and value >= 0):
         raise ConfigInvalid(f"trace {path}: {where} is {told!r}, not a number of 0 or more")
     return value

@@ -9,6 +9,7 @@ from streams.envelope import Envelope
 from streams.events import (
     DeltaOffered,
     FragmentMerged,
+    LearnerLeft,
     LeftOut,
     MergeAbandoned,
     RoundOpened,
@@ -217,11 +218,10 @@ class NoVersionBack(Invariant):
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event = envelope.event
-        adoptions = getattr(event, "adopted", ())
-        if not adoptions:
+        if not isinstance(event, DeltaOffered | LearnerLeft) or not event.adopted:
             return
-        held = list(ledger.lives[event.learner].adopted)  # type: ignore[union-attr]
-        for one in adoptions:
+        held = list(ledger.lives[event.learner].adopted)
+        for one in event.adopted:
             made = ledger.versions[one.fragment]
             told = f"version {one.version} of fragment {one.fragment} after {held[one.fragment]}"
             self.hold(held[one.fragment] <= one.version <= made, told, envelope.position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from decodiloco.learner import machine
@@ -31,7 +32,7 @@ class Seat:
     def begin(self) -> None:
         """Plans all lives of the schedule."""
         for life in self.place.schedule.lives:
-            self.world.heap.later(life.begins_seconds, lambda life=life: self._start(life))  # type: ignore[misc]
+            self.world.heap.later(life.begins_seconds, partial(self._start, life))
 
     def hear(self, envelope: Envelope) -> None:
         """A fact that has arrived here."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ class Hardships:
     def begin(self) -> None:
         """Sets the moments of all."""
         for hardship in self.plan:
-            self._world.heap.later(hardship.at_seconds, lambda one=hardship: self._strike(one))  # type: ignore[misc]
+            self._world.heap.later(hardship.at_seconds, partial(self._strike, hardship))
 
     def heal(self) -> None:
         """Ends all that last, and starts all machines that are down."""
@@ -236,8 +237,8 @@ class Hardships:
 
         for machine in chosen:
             begin, end = sorted(random.uniform(0.0, hardship.seconds) for _ in range(2))
-            self._world.heap.later(begin, lambda machine=machine: cut(machine))  # type: ignore[misc]
-            self._world.heap.later(end, lambda machine=machine: join(machine))  # type: ignore[misc]
+            self._world.heap.later(begin, partial(cut, machine))
+            self._world.heap.later(end, partial(join, machine))
 
         def undo_all() -> None:
             for machine in chosen:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Generic, Literal, TypeVar
 
@@ -224,4 +225,4 @@ class WorldPulse:
     def _spread(self, beat: Beat) -> None:
         for process, take in self._listeners.get(beat.role, ()):
             if self._network.is_open(process.machine, "nats", "from"):
-                process.run(lambda take=take: take(beat))  # type: ignore[misc]
+                process.run(partial(take, beat))

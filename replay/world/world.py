@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from decodiloco.errors import Disagreement, LifeEnded
@@ -128,12 +129,9 @@ class World:
         opened = seal(1, genesis(RUN), 0, "opener", None, DAY_SECONDS, self.case.opened)
         self.tape.append([opened])
         for name in self.case.syncers:
-            self.heap.later(self.random.random(), lambda name=name: self.start_syncer(name))  # type: ignore[misc]
+            self.heap.later(self.random.random(), partial(self.start_syncer, name))
         for learner in self.case.learners:
-            self.heap.later(
-                3 * self.random.random(),
-                lambda learner=learner: self.start_learner(learner),  # type: ignore[misc]
-            )
+            self.heap.later(3 * self.random.random(), partial(self.start_learner, learner))
         self.hardships.begin()
         self.voices.begin()
         self.heap.run(self._is_at_rest, self.case.hard_seconds)
