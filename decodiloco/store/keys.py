@@ -6,7 +6,16 @@ learner's rights can be granted by prefix.
 
 from __future__ import annotations
 
-from streams.events import CheckpointStored, DeltaOffered
+from collections.abc import Iterable
+
+from streams.events import (
+    CheckpointStored,
+    DeltaOffered,
+    Event,
+    FragmentMerged,
+    RunOpened,
+    SnapshotStored,
+)
 from streams.manifest import Manifest
 from streams.subjects import checked
 
@@ -86,3 +95,32 @@ def key_of_checkpoint(run: str, stored: CheckpointStored) -> str:
 
 def snapshot_key(run: str, position: int, manifest: Manifest) -> str:
     return f"{checked(run, 'run')}/snapshot/{position}-{_mark(manifest)}"
+
+
+def named_by(
+    run: str, event: Event, first: Iterable[Manifest] = ()
+) -> tuple[tuple[str, Manifest], ...]:
+    """Key and manifest of every blob that a fact names.
+
+    `first` are the first fragments, which `RunOpened` names through its opening.
+    """
+    match event:
+        case RunOpened():
+            fragments = (
+                (global_key(run, index, 0, each), each) for index, each in enumerate(first)
+            )
+            return (opening_key(run, event.opening), event.opening), *fragments
+        case DeltaOffered():
+            return ((key_of_offer(run, event), event.manifest),)
+        case FragmentMerged(fragment=fragment, version=version):
+            return (
+                (global_key(run, fragment, version, event.parameters), event.parameters),
+                (outer_key(run, fragment, version, event.momentum), event.momentum),
+                (report_key(run, event.round, event.report), event.report),
+            )
+        case CheckpointStored():
+            return ((key_of_checkpoint(run, event), event.manifest),)
+        case SnapshotStored():
+            return ((snapshot_key(run, event.position, event.manifest), event.manifest),)
+        case _:
+            return ()

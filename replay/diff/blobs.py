@@ -7,37 +7,20 @@ it differs is what a person wants to know.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
-from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.codecs import decode
 from decodiloco.store.header import LENGTH_BYTES, Entry, parse_header
-from decodiloco.store.keys import (
-    global_key,
-    key_of_checkpoint,
-    key_of_offer,
-    opening_key,
-    outer_key,
-    report_key,
-    snapshot_key,
-)
+from decodiloco.store.keys import global_key
 from decodiloco.store.small import read_small
 from decodiloco.store.tensors import RAW, open_tensors
 from replay.blob_checks import SMALL
 from replay.diff.merges import Merge, Pair
-from streams.envelope import Envelope
-from streams.events import (
-    CheckpointStored,
-    DeltaOffered,
-    FragmentMerged,
-    RunOpened,
-    SnapshotStored,
-)
 from streams.manifest import Manifest
 
 READ_BYTES = 8 * 1024 * 1024
@@ -69,29 +52,6 @@ class Compared:
         self.count += 1
         if len(self.unlike) < TOLD_MAX:
             self.unlike.append(Unlike(key, what))
-
-
-def blobs_of(
-    run: str, opening: Opening | None, envelope: Envelope
-) -> Iterator[tuple[str, Manifest]]:
-    """Key and manifest of each blob that a fact names."""
-    match envelope.event:
-        case RunOpened(opening=manifest):
-            yield opening_key(run, manifest), manifest
-            for fragment, first in enumerate(() if opening is None else opening.fragments):
-                yield global_key(run, fragment, 0, first), first
-        case DeltaOffered() as event:
-            yield key_of_offer(run, event), event.manifest
-        case FragmentMerged(fragment=fragment, version=version) as event:
-            yield global_key(run, fragment, version, event.parameters), event.parameters
-            yield outer_key(run, fragment, version, event.momentum), event.momentum
-            yield report_key(run, event.round, event.report), event.report
-        case CheckpointStored() as event:
-            yield key_of_checkpoint(run, event), event.manifest
-        case SnapshotStored(position=position, manifest=manifest):
-            yield snapshot_key(run, position, manifest), manifest
-        case _:
-            pass
 
 
 def compare_copies(

@@ -97,7 +97,8 @@ def _bytes(
     """Both copies of each blob that both tapes name alike, and of the merges that are told."""
     from itertools import islice
 
-    from replay.diff.blobs import Compared, blobs_of, compare_copies, compare_merges
+    from decodiloco.store.keys import named_by
+    from replay.diff.blobs import Compared, compare_copies, compare_merges
     from replay.diff.merges import first_differing
     from replay.diff.sides import records_of
     from streams.manifest import Manifest
@@ -110,11 +111,12 @@ def _bytes(
     if found.same_run and one.store.url == other.store.url:
         _note([f"both tapes name one store, {one.store.url}; name a copy of it with --store-b"])
     elif found.same_run:
+        first = () if one.opening is None else one.opening.fragments
 
         def named() -> Iterator[tuple[str, Manifest]]:
             for envelope in islice(records_of(one.place, []), found.agreed.position):
                 tell(envelope.position, found.agreed.position)
-                yield from blobs_of(one.place.run, one.opening, envelope)
+                yield from named_by(one.place.run, envelope.event, first)
 
         compare_copies(compared, named(), one.store, other.store)
     shown = first_differing(found.pairs, merges)

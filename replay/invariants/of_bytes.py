@@ -17,28 +17,14 @@ import numpy.typing as npt
 from decodiloco.fragments.layout import Tensor
 from decodiloco.merge.report import decode_report
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import (
-    global_key,
-    key_of_checkpoint,
-    key_of_offer,
-    opening_key,
-    outer_key,
-    report_key,
-    snapshot_key,
-)
+from decodiloco.store.keys import global_key, key_of_offer, named_by, outer_key, report_key
 from decodiloco.store.small import read_small
 from decodiloco.store.tensors import read_tensors
 from replay.invariants.ledger import Ledger
 from replay.invariants.rule import Invariant
 from streams.envelope import Envelope
 from streams.errors import Corrupt
-from streams.events import (
-    CheckpointStored,
-    DeltaOffered,
-    FragmentMerged,
-    RunOpened,
-    SnapshotStored,
-)
+from streams.events import FragmentMerged
 from streams.manifest import Manifest
 
 Wide = npt.NDArray[np.float64]
@@ -59,39 +45,13 @@ class BytesBeforeWords(Invariant):
         self._store, self._is_excused = store, is_excused
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
-        for key, manifest in named(ledger, envelope):
+        opening = ledger.opening
+        for key, manifest in named_by(opening.run.name, envelope.event, opening.fragments):
             if self._is_excused(key):
                 continue
             size = self._store.size(key)
             told = f"{key} has {size} bytes in the store; {manifest.bytes} are named"
             self.hold(size == manifest.bytes, told, envelope.position)
-
-
-def named(ledger: Ledger, envelope: Envelope) -> list[tuple[str, Manifest]]:
-    """Keys and manifests of all that a fact names."""
-    run, event = ledger.opening.run.name, envelope.event
-    match event:
-        case RunOpened():
-            first = enumerate(ledger.opening.fragments)
-            fragments = [(global_key(run, index, 0, each), each) for index, each in first]
-            return [(opening_key(run, event.opening), event.opening), *fragments]
-        case DeltaOffered():
-            return [(key_of_offer(run, event), event.manifest)]
-        case FragmentMerged():
-            return [
-                (
-                    global_key(run, event.fragment, event.version, event.parameters),
-                    event.parameters,
-                ),
-                (outer_key(run, event.fragment, event.version, event.momentum), event.momentum),
-                (report_key(run, event.round, event.report), event.report),
-            ]
-        case CheckpointStored():
-            return [(key_of_checkpoint(run, event), event.manifest)]
-        case SnapshotStored():
-            return [(snapshot_key(run, event.position, event.manifest), event.manifest)]
-        case _:
-            return []
 
 
 class MergedFromTheseBytes(Invariant):
