@@ -9,15 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-import pytest
-
+from streams.envelope import Envelope
 from streams.inbox import Inbox
 from streams.jetstream import connect
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
 from streams.provision import provision
 from streams.pulse import Pulse
-from streams.tape import Tape
-from tests.contract.containers import no_engine
+from streams.tape import BATCH_MAX, Tape
+from tests.contract.containers import need_engine
 
 IMAGE = "nats:2.15.1"
 PORT = 4222
@@ -73,6 +72,21 @@ def new_run() -> str:
     return f"run-{os.getpid()}-{next(_numbers)}"
 
 
+def write_live(url: str, run: str, tape: list[Envelope]) -> None:
+    """Puts these records on the run's tape on the server."""
+
+    async def write() -> None:
+        connection = await connect(url, "test")
+        try:
+            await provision(connection, run, ["home"])
+            for start in range(0, len(tape), BATCH_MAX):
+                await connection.tape(run).append(tape[start : start + BATCH_MAX])
+        finally:
+            await connection.close()
+
+    asyncio.run(write())
+
+
 async def until(holds: Callable[[], Awaitable[bool]], limit_seconds: float = 20.0) -> None:
     """Waits for a condition, asked again and again."""
     async with asyncio.timeout(limit_seconds):
@@ -85,9 +99,7 @@ async def until(holds: Callable[[], Awaitable[bool]], limit_seconds: float = 20.
 @contextmanager
 def nats_in_a_container() -> Iterator[str]:
     """The URL of the compose files' NATS server; skips, with the reason, without docker."""
-    reason = no_engine()
-    if reason is not None:
-        pytest.skip(reason)
+    need_engine()
     from testcontainers.core.container import DockerContainer
 
     container = DockerContainer(IMAGE).with_exposed_ports(PORT).with_command("-js -sd /data")

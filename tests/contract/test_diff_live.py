@@ -17,25 +17,8 @@ from streams.envelope import Envelope
 from streams.events import FragmentMerged
 from streams.jetstream import connect
 from streams.nats_server import NatsServer
-from streams.provision import provision
-from streams.tape import BATCH_MAX
-from tests.contract.records import new_run
+from tests.contract.records import new_run, write_live
 from tests.real_run import RealRun
-
-
-def write_live(url: str, run: str, tape: list[Envelope]) -> None:
-    """Puts these records on the run's tape on the server."""
-
-    async def write() -> None:
-        connection = await connect(url, "test")
-        try:
-            await provision(connection, run, ["home"])
-            for start in range(0, len(tape), BATCH_MAX):
-                await connection.tape(run).append(tape[start : start + BATCH_MAX])
-        finally:
-            await connection.close()
-
-    asyncio.run(write())
 
 
 def recorded(url: str, run: str, path: Path) -> Path:

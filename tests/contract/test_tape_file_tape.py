@@ -25,14 +25,11 @@ from replay.place import find_place
 from replay.record import Voice, record, record_following
 from replay.tape_file import read_tape_file
 from replay.verify import verify_place
-from streams.envelope import Envelope
 from streams.errors import Corrupt, StreamMissing
-from streams.jetstream import connect
 from streams.nats_server import NatsServer
-from streams.provision import provision
 from streams.tape import BATCH_MAX
 from tests.builders import one_of_each, opened, round_opened, tape_of
-from tests.contract.records import Ground, Record, new_run
+from tests.contract.records import Ground, Record, new_run, write_live
 from tests.real_run import RealRun
 
 LIMIT_SECONDS = 30.0
@@ -40,21 +37,6 @@ LIMIT_SECONDS = 30.0
 
 def silent(text: str) -> None:
     raise AssertionError(text)
-
-
-def write_live(url: str, run: str, tape: list[Envelope]) -> None:
-    """Puts these records on the run's tape on the server."""
-
-    async def write() -> None:
-        connection = await connect(url, "test")
-        try:
-            await provision(connection, run, ["home"])
-            for start in range(0, len(tape), BATCH_MAX):
-                await connection.tape(run).append(tape[start : start + BATCH_MAX])
-        finally:
-            await connection.close()
-
-    asyncio.run(write())
 
 
 def records_in(path: Path) -> int:
