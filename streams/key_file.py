@@ -70,9 +70,9 @@ def make_key(folder: Path, identity: Identity) -> Key:
 def read_key(path: str) -> Key:
     """The key in a file. Raises AskedWrongly for what is none, or is open to other users."""
     try:
-        if os.stat(path).st_mode & OTHERS:  # noqa: PTH116
+        if Path(path).stat().st_mode & OTHERS:
             raise AskedWrongly(f"key {path} may be read by other users: chmod 600 {path}")
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        with Path(path).open(encoding="utf-8") as file:
             text = file.read(KEY_BYTES_MAX)
     except OSError as error:
         raise AskedWrongly(f"key {path}: {error.strerror}; look at here.nats_key") from None

@@ -158,7 +158,7 @@ class Desk:
     def merge(self, round_number: int, left_out: tuple[object, ...] = ()) -> int:
         """Records the merge of a closed round; the position."""
         round_ = self.state.rounds[round_number]
-        out = {item.position for item in left_out}  # type: ignore[attr-defined]
+        out = {item.position for item in left_out}
         name = f"f{round_.fragment} version {round_.version}"
         return self.write(
             FragmentMerged(

@@ -200,7 +200,7 @@ class HandRun:
         tensors: dict[str, object] = {}
         for fragment in range(len(self.state.fragments)):
             tensors.update(self.merged(fragment))
-        return model_digest(self.opening.layout, tensors.items())  # type: ignore[arg-type]
+        return model_digest(self.opening.layout, tensors.items())
 
     def merged(self, fragment: int) -> dict[str, object]:
         """The newest version of a fragment."""

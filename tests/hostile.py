@@ -108,7 +108,7 @@ async def following(places: Places, opening: Opening) -> AsyncGenerator[Follower
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         if not task.cancelled() and task.exception() is not None:
-            raise task.exception()  # type: ignore[misc]
+            raise task.exception()
 
 
 class Liar:

@@ -92,7 +92,7 @@ class PlainRun:
         if getattr(event, "learner", None) in self.lost and event.kind in (
             "learner_joined", "learner_left", "delta_offered", "checkpoint_stored",
         ):  # fmt: skip
-            self.lost.discard(event.learner)  # type: ignore[union-attr]
+            self.lost.discard(event.learner)
 
     def fates(self, learner: str, fragment: int) -> dict[str, int]:
         """How many tokens have which fate."""
@@ -191,7 +191,7 @@ class PlainRun:
         assert event.step == sum(self.versions)
 
     def _adopt(self, learner: str, adoptions: object, is_end: bool = False) -> None:
-        for one in sorted(adoptions, key=_step_of):  # type: ignore[call-overload]
+        for one in sorted(adoptions, key=_step_of):
             assert self.adopted[learner][one.fragment] <= one.version, "an adoption goes back"
             self.adopted[learner][one.fragment] = one.version
             self._trained(learner, one.tokens_trained)

@@ -85,7 +85,7 @@ class Life:
         return bool(self.state.left or self.state.ended_by)
 
     def tell(self, happening: object) -> None:
-        self.state = telling.told(self.state, happening)  # type: ignore[arg-type]
+        self.state = telling.told(self.state, happening)
         self.untold_most = max(self.untold_most, len(self.state.adoptions))
 
     def fold(self, tape: list[Envelope], count: int) -> None:

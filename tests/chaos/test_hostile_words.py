@@ -280,7 +280,7 @@ async def flood(follower: Follower) -> None:
     listening = asyncio.create_task(leading(follower, beats))
     fences = len(follower.facts(SyncerTookOver))
     at, began = len(follower.tape), time.monotonic()
-    wire = follower.places.held[0].wire  # type: ignore[attr-defined]
+    wire = follower.places.held[0].wire
     costly = encode_event(joined("flood", versions=tuple(range(256))))
     for number in range(FLOOD):
         link = await wire.link()

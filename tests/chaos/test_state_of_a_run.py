@@ -77,7 +77,7 @@ def test_the_model_at_a_step_has_the_digests_of_the_blobs_that_the_live_syncer_s
         told = rebuilt(finished_demo, step, path)
         arrays = load_file(path)
 
-        assert told["step"] == sum(told["versions"]) == step  # type: ignore[call-overload]
+        assert told["step"] == sum(told["versions"]) == step
         found = [
             encode_tensors(
                 {tensor.name: arrays.pop(tensor.name) for tensor in opening.layout.of(fragment)},

@@ -120,7 +120,7 @@ async def kill_the_leader(cluster: RealCluster) -> None:
             told = steps.between(name, killed, led_again)
             assert told[-1] > told[0], f"{name} stood still while nobody led"
             print(f"{name} went from step {told[0]} to {told[-1]} while nobody led")
-        assert taken.event.syncer == standby  # type: ignore[union-attr]
+        assert taken.event.syncer == standby
         written = [e.writer for e in follower.tape[at : taken.position]]
         assert set(written) <= {leader, standby}
         (merge,) = await follower.merges(1, taken.position)

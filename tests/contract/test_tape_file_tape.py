@@ -190,7 +190,7 @@ def test_a_generator_of_envelopes_may_be_left_half_way(nats_server: NatsServer) 
 
     envelopes = replay.open_tape(f"{nats_server.url}/{run}")
     assert next(envelopes).position == 1
-    envelopes.close()  # type: ignore[attr-defined]
+    envelopes.close()
 
     async def under_a_loop() -> int:
         return sum(1 for _ in replay.open_tape(f"{nats_server.url}/{run}"))

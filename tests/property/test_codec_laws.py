@@ -93,7 +93,7 @@ def test_a_cut_record_is_unreadable(envelope: Envelope, data: st.DataObject) -> 
 @given(st.dictionaries(st.text(max_size=4), st.integers(0, 9), max_size=6), st.randoms())
 def test_the_order_of_a_map_leaves_no_trace(value: dict[str, int], random: object) -> None:
     keys = list(value)
-    random.shuffle(keys)  # type: ignore[attr-defined]
+    random.shuffle(keys)
     assert pack({key: value[key] for key in keys}) == pack(value)
 
 

@@ -59,7 +59,7 @@ def test_a_learner_folds_a_record_once_and_needs_no_other_learner_s(run: WildRun
                 once = learner_machine.fold(once, envelope)
             twice = learner_machine.fold(learner_machine.fold(twice, envelope), envelope)
         theirs = {"position": twice.position, "checkpoints": twice.checkpoints}
-        assert replace(once, **theirs) == twice  # type: ignore[arg-type]
+        assert replace(once, **theirs) == twice
 
 
 def test_what_is_kept_stays_small(run: WildRun) -> None:

@@ -41,7 +41,7 @@ def wild_opening(seed: int) -> Opening:
     chosen = kinds[seed % len(kinds)]
     chosen["regions"] = ("home", "away") if seed % 2 else ("home",)
     chosen["training"] = {"checkpoint_steps": 10**6 if seed % 3 else 7}
-    return opening_of(chosen.pop("fragments"), **chosen)  # type: ignore[arg-type]
+    return opening_of(chosen.pop("fragments"), **chosen)
 
 
 def wild(seed: int, happenings: int = 3000) -> WildRun:

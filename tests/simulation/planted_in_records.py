@@ -102,11 +102,6 @@ def _digest_of_before() -> list[Change]:
 
 
 def _clock_in_the_fold() -> list[Change]:
-    right = machine._heard
-
-    def wrong(state: State, source: Any) -> State:
-        return right(state, source)
-
     def fold(state: State, envelope: Any) -> State:
         made = plain(state, envelope)
         late = envelope.time_seconds % 2 < 1
@@ -119,7 +114,6 @@ def _clock_in_the_fold() -> list[Change]:
 
     plain = machine.fold
     return [
-        (machine, "_heard", wrong),
         (compose, "fold", fold),
         (world, "fold", fold),
         (all_of_them, "fold", fold),

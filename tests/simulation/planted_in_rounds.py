@@ -124,26 +124,21 @@ def _superseded_stays() -> list[Change]:
     return [(offers, "superseded", lambda state, fragment, positions: state)]
 
 
-def _closed_too_early() -> list[Change]:
-    right = owed._owed_by_closing
+def _closed_otherwise() -> list[Change]:
+    from decodiloco.syncer.compose import Draft
 
-    def wrong(state: State) -> Any:
-        yield from right(state)
-        yield owed.CloseRun(state.step, state.closing_at, 0.0)
+    right = drafting.from_close
 
-    def digest_of_then(versions: Any, digest: bytes) -> Any:
-        from decodiloco.syncer.compose import Draft
-
-        draft = right_close(versions, digest)
+    def wrong(versions: Any, digest: bytes) -> Any:
+        draft = right(versions, digest)
 
         def decide(state: State) -> Any:
-            made = draft.decide(replace(state, fragments=state.fragments))
+            made = draft.decide(state)
             return made and made.model_copy(update={"tokens": made.tokens + 1})
 
         return Draft(decide)
 
-    right_close = drafting.from_close
-    return [(owed, "_owed_by_closing", wrong), (drafting, "from_close", digest_of_then)]
+    return [(drafting, "from_close", wrong)]
 
 
 def _two_rounds_of_a_fragment() -> list[Change]:
@@ -200,7 +195,7 @@ BUGS: dict[str, Bug] = {
         "An older offer of the same learner keeps waiting.", "state as told", _superseded_stays, 12
     ),
     "closed otherwise": Bug(
-        "RunClosed tells other tokens than were trained.", "closed as it stood", _closed_too_early
+        "RunClosed tells other tokens than were trained.", "closed as it stood", _closed_otherwise
     ),
     "two rounds of a fragment": Bug(
         "A fragment's next round opens before the last one is merged.", "rounds in order",

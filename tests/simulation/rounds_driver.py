@@ -134,7 +134,7 @@ class Learner:
             outbox.join_word(self.state, "home", "test", moments)))  # fmt: skip
 
     def tell(self, happening: object) -> None:
-        self.state = telling.told(self.state, happening)  # type: ignore[arg-type]
+        self.state = telling.told(self.state, happening)
 
     def hear(self, envelope: Envelope) -> None:
         joined = self.state.incarnation

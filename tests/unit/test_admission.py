@@ -118,7 +118,7 @@ def test_work_that_is_merged_cannot_be_offered_again(desk: Desk) -> None:
 
 
 def refusal(desk: Desk, word: object) -> str:
-    verdict = desk.say(word)  # type: ignore[arg-type]
+    verdict = desk.say(word)
     assert isinstance(verdict, Admitted) and isinstance(verdict.event, DeltaRefused)
     return verdict.event.reason
 

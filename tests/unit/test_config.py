@@ -135,7 +135,7 @@ def test_a_file_that_is_not_there_or_no_toml_is_named(tmp_path: Path) -> None:
 
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        config().run.quorum = 2  # type: ignore[misc]
+        config().run.quorum = 2
 
 
 def test_to_carry_and_to_blend_are_not_set_together() -> None:

@@ -42,7 +42,7 @@ IDS = ("a", "b", "c", "syncer-1", "syncer-2")
 
 
 def config_in(folder: Path, **fields: object) -> Config:
-    asked = Asked(folder, **fields)  # type: ignore[arg-type]
+    asked = Asked(folder, **fields)
     return demo_config(asked)
 
 

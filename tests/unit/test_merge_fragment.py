@@ -281,7 +281,7 @@ def test_all_absent_deltas_share_one_wait() -> None:
     keys = {one.key for one in order.contributions}
     store = Stumbling(bench.store, lambda key, attempt: BlobMissing(key) if key in keys else None)
     waited: list[float] = []
-    result = merge_fragment(order, store, sleep=waited.append)  # type: ignore[arg-type]
+    result = merge_fragment(order, store, sleep=waited.append)
     assert result == Abandoned(
         tuple(LeftOut(position=position, reason="missing") for position in (11, 12, 13))
     )
@@ -308,7 +308,7 @@ def test_trouble_with_the_fragment_itself_is_no_learners_fault() -> None:
     key = global_key("trial", 0, 0, order.parameters)
     store = Stumbling(bench.store, lambda one, attempt: BlobMissing(one) if one == key else None)
     with pytest.raises(BlobMissing):
-        merge_fragment(order, store)  # type: ignore[arg-type]
+        merge_fragment(order, store)
     with pytest.raises(BlobCorrupt, match="does not hold the tensors"):
         merge_fragment(replace(order, tensors=order.tensors[:2]), bench.store)
 

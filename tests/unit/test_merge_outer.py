@@ -67,4 +67,4 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match="float32 and of one shape"):
         outer_step(numbers(3, 1), numbers(3, 1), numbers(4, 1), 0.7, 0.9)
     with pytest.raises(ValueError, match="float32 and of one shape"):
-        outer_step(np.ones(3), np.ones(3), np.ones(3), 0.7, 0.9)  # type: ignore[arg-type]
+        outer_step(np.ones(3), np.ones(3), np.ones(3), 0.7, 0.9)

@@ -64,7 +64,7 @@ def test_right_angles_keep_the_mean_norm_where_a_mean_would_shrink() -> None:
 @pytest.mark.parametrize("rule", ["radial", "mean"])
 def test_opposed_directions_give_zeros(rule: str) -> None:
     delta = numbers(70_000, 3)
-    merged = merge_tensor([delta, -delta], [1, 1], rule)  # type: ignore[arg-type]
+    merged = merge_tensor([delta, -delta], [1, 1], rule)
     assert merged.tobytes() == bytes(4 * 70_000)
 
 
@@ -77,7 +77,7 @@ def test_nearly_opposed_directions_give_zeros_not_noise() -> None:
 @pytest.mark.parametrize("rule", ["radial", "mean"])
 def test_zeros_give_zeros(rule: str) -> None:
     zeros = np.zeros(5, np.float32)
-    assert not merge_tensor([zeros, zeros], [1, 2], rule).any()  # type: ignore[arg-type]
+    assert not merge_tensor([zeros, zeros], [1, 2], rule).any()
 
 
 def test_a_zero_delta_has_no_direction_but_counts_in_the_mean_norm() -> None:
@@ -99,7 +99,7 @@ def test_without_a_clip_nothing_is_clipped() -> None:
 @pytest.mark.parametrize("rule", ["radial", "mean"])
 def test_an_outlier_is_clipped_to_so_many_medians(rule: str) -> None:
     deltas = [vector(1), vector(1), vector(1000)]
-    merged = merge_tensor(deltas, [1, 1, 1], rule, norm_clip=2.0)  # type: ignore[arg-type]
+    merged = merge_tensor(deltas, [1, 1, 1], rule, norm_clip=2.0)
     assert merged == pytest.approx([4 / 3])
 
 
@@ -176,7 +176,7 @@ def test_misuse_is_refused() -> None:
         ([vector(1), vector(1)], [2, -1]),
     ):
         with pytest.raises(ValueError):
-            merge_tensor(deltas, weights)  # type: ignore[arg-type]
+            merge_tensor(deltas, weights)
 
 
 def test_nothing_that_was_given_is_written_to() -> None:

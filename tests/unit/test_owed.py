@@ -110,7 +110,7 @@ def test_a_run_that_has_reached_its_end_owes_its_closing(end: dict[str, int], re
     assert desk.asks(BeginClosing) == []
     desk.answer("a", 1)
     desk.close_window(1), desk.merge(1)
-    assert desk.asks(BeginClosing) == [BeginClosing(reason)]  # type: ignore[arg-type]
+    assert desk.asks(BeginClosing) == [BeginClosing(reason)]
     assert desk.asks(OpenRound) == []
 
 

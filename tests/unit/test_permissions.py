@@ -120,7 +120,7 @@ def test_an_identity_is_made_of_checked_names_only(trick: str) -> None:
     with pytest.raises(BadName):
         Identity(trick, "learner", "a", ())
     with pytest.raises(AskedWrongly, match="no role"):
-        Identity("r1", "king", "a", ())  # type: ignore[arg-type]
+        Identity("r1", "king", "a", ())
 
 
 def test_accounts_let_out_to_each_what_it_may_ask_and_no_more() -> None:

@@ -40,15 +40,15 @@ POSITION = 40
 def judged_by_the_syncer(bench: FragmentBench, order: MergeOrder) -> FragmentMerged:
     """The fact of a merge that was carried out, its blobs stored."""
     made = merge_fragment(order, bench.store, sleep=lambda seconds: None)
-    for key, parts in made.blobs(order):  # type: ignore[union-attr]
+    for key, parts in made.blobs(order):
         bench.store.put(key, parts)
     return merged(
-        contributions=made.contributions,  # type: ignore[union-attr]
+        contributions=made.contributions,
         left_out=made.left_out,
-        parameters=made.parameters.manifest,  # type: ignore[union-attr]
-        momentum=made.momentum.manifest,  # type: ignore[union-attr]
-        report=made.report.manifest,  # type: ignore[union-attr]
-        outer_gradient_norm=made.outer_gradient_norm,  # type: ignore[union-attr]
+        parameters=made.parameters.manifest,
+        momentum=made.momentum.manifest,
+        report=made.report.manifest,
+        outer_gradient_norm=made.outer_gradient_norm,
     )
 
 
@@ -130,7 +130,7 @@ def evaluation(run: RealRun, step: int, **fields: object) -> Event:
     for merge in made[:step]:
         versions[merge.fragment] = merge.version
     said = {"step": step, "versions": tuple(versions), "tokens": 0, "life": 9, **fields}
-    return evaluated(**said)  # type: ignore[arg-type]
+    return evaluated(**said)
 
 
 def proof_with(run: RealRun, path: Path, word: Event) -> Proof:
@@ -141,9 +141,9 @@ def proof_with(run: RealRun, path: Path, word: Event) -> Proof:
     def said_late(syncer: str) -> None:
         take_over(syncer)
         if syncer == "syncer-2":
-            saying.say(word)  # type: ignore[arg-type]
+            saying.say(word)
 
-    saying.take_over = said_late  # type: ignore[method-assign]
+    saying.take_over = said_late
     return verified(saying.play().save_tape(path))
 
 

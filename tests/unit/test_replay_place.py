@@ -36,7 +36,7 @@ def write_config(folder: Path, store: str, name: str = "real") -> None:
 
 
 def opened_in(place: object) -> RunOpened:
-    event = next(place.envelopes()).event  # type: ignore[attr-defined]
+    event = next(place.envelopes()).event
     assert isinstance(event, RunOpened)
     return event
 

@@ -47,7 +47,7 @@ EVENTS = (
 
 
 def told(events: Iterable[Event], **wanted: object) -> list[str]:
-    lines = Teller(Wanted(**wanted)).lines(tape_of(events))  # type: ignore[arg-type]
+    lines = Teller(Wanted(**wanted)).lines(tape_of(events))
     return [plain(line, ("a", "b"), Widths()) for line in lines]
 
 

@@ -121,7 +121,7 @@ def test_a_moment_that_the_tape_does_not_hold_is_told(
     run: RealRun, asked: dict[str, int], told: str
 ) -> None:
     with pytest.raises(NotReached, match=told):
-        state_at(tape_of(run), **asked)  # type: ignore[arg-type]
+        state_at(tape_of(run), **asked)
 
 
 def test_the_names_of_a_layout_are_all_that_the_built_in_model_needs(tmp_path: Path) -> None:

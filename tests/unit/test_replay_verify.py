@@ -236,7 +236,7 @@ FORGERIES: list[tuple[str, Callable[[RealRun], Callable[[Envelope], Event]], str
         "a manifest",
         lambda run: with_fields(
             FragmentMerged,
-            parameters=first(run, FragmentMerged, 1).event.parameters,  # type: ignore[union-attr]
+            parameters=first(run, FragmentMerged, 1).event.parameters,
         ),
         "made again, the digest of the parameters is",
     ),
@@ -244,7 +244,7 @@ FORGERIES: list[tuple[str, Callable[[RealRun], Callable[[Envelope], Event]], str
         "a contribution left out of the merge",
         lambda run: with_fields(
             FragmentMerged,
-            contributions=first(run, FragmentMerged).event.contributions[1:],  # type: ignore[union-attr]
+            contributions=first(run, FragmentMerged).event.contributions[1:],
         ),
         "took and left out",
     ),

@@ -195,7 +195,7 @@ def moments_at(source: str, age_steps: int, seen: int, *before: Event) -> int:
     own = joined(
         versions=(0, 0),
         seen=seen,
-        moments=Moments(source=source, age_steps=age_steps),  # type: ignore[arg-type]
+        moments=Moments(source=source, age_steps=age_steps),
     )
     script = script_of(first(), joined("b", versions=(0, 0)), *before, own)
     return script.lives[3 + 1 + len(before) + 1].moments_at

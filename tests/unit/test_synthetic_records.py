@@ -37,7 +37,7 @@ BATCH, CONTEXT = 8, 128  # the defaults of a run
 FRAGMENTS, STEPS = 3, 60
 
 
-def opening(learners: int, steps: int = STEPS, **settings: object):  # type: ignore[no-untyped-def]
+def opening(learners: int, steps: int = STEPS, **settings: object):
     return opening_of(
         FRAGMENTS,
         **{
@@ -69,9 +69,9 @@ OUTAGES = {"mtbi_years": 400.0 / 31_557_600.0}
 def proved(records: list[Envelope], opened: object) -> State:
     """Folds, checks facts and invariants; the last state."""
     facts = FactsCheck(self_test())
-    invariants = Invariants(opened)  # type: ignore[arg-type]
+    invariants = Invariants(opened)
     state = None
-    for folded in refold(records, opened, facts.tell):  # type: ignore[arg-type]
+    for folded in refold(records, opened, facts.tell):
         invariants.tell(folded.envelope)
         state = folded.after
     invariants.end()
@@ -164,11 +164,8 @@ def test_who_loses_everything_is_lost_and_comes_back_as_a_new_life_with_its_mome
     lost = [e for e in records if isinstance(e.event, LearnerLost)]
     again = [e for e in records if isinstance(e.event, LearnerJoined) and e.event.learner_step]
     assert lost and again
-    assert {e.event.moments.source for e in again} <= {"own", "borrowed"}  # type: ignore[union-attr]
-    assert all(
-        e.event.silent_seconds == opened.run.times.lost_seconds  # type: ignore[union-attr]
-        for e in lost
-    )
+    assert {e.event.moments.source for e in again} <= {"own", "borrowed"}
+    assert all(e.event.silent_seconds == opened.run.times.lost_seconds for e in lost)
     proved(records, opened)
 
 
@@ -239,7 +236,7 @@ def test_goodput_on_the_tape_is_that_of_the_model() -> None:
 
     seconds = closed.time_seconds - records[0].time_seconds
     most = 8 * BATCH * CONTEXT * seconds / 5.0
-    assert closed.event.tokens / most == pytest.approx(0.81, abs=0.03)  # type: ignore[union-attr]
+    assert closed.event.tokens / most == pytest.approx(0.81, abs=0.03)
 
 
 def test_the_scale_keeps_goodput_and_sets_the_number_of_failures() -> None:
