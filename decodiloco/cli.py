@@ -263,6 +263,7 @@ def keys(
 
     from decodiloco import keys as room
     from decodiloco.config import load_config
+    from streams.errors import AskedWrongly
 
     loaded = load_config(config, settings or ())
     wanted = [room.Wanted("learner", text) for text in learners or ()]
@@ -270,6 +271,8 @@ def keys(
     wanted += [room.Wanted("evaluator", text) for text in evaluators or ()]
     wanted += [room.Wanted("viewer", text) for text in viewers or ()]
     if s3_policies:
+        if wanted or apply:
+            raise AskedWrongly("--s3-policies only prints: make keys and readers first, without it")
         typer.echo(json.dumps(room.store_policies(loaded, out), indent=1))
         return
     if wanted or not apply:

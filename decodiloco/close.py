@@ -33,7 +33,7 @@ async def close_run(address: Address) -> str:
 
 
 async def _ask(visit: Visit, after: int) -> str:
-    life = secrets.randbelow(2**53)
+    life = 1 + secrets.randbelow(2**53 - 1)
     await visit.inbox.say(RunClosing(speaker=SPEAKER, life=life, said=1, reason="asked"))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS), aclosing(visit.tape.follow(after)) as facts:

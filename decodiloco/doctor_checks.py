@@ -27,7 +27,7 @@ from streams.jetstream import Connection, connect
 from streams.link import Declined, Message, answer_of
 from streams.permissions import SPEAKERS, WORDS_OF
 from streams.provision import provision
-from streams.subjects import checked, inbox_stream, pulse_subject, tape_stream
+from streams.subjects import inbox_stream, inbox_subject, pulse_subject, tape_stream
 
 ROUNDS = 5
 PROBE_BYTES_MAX = 64 * 1024 * 1024
@@ -107,7 +107,7 @@ async def _check_run(connection: Connection, config: Config) -> str:
     if identity is None or identity.role in SPEAKERS:
         speaker = identity.id if identity else config.here.id or "doctor"
         kind = WORDS_OF[identity.role][0] if identity and identity.outside else RunClosing
-        subject = f"in.{run}.{checked(region, 'region')}.{checked(speaker, 'id')}.{kind.kind}"
+        subject = inbox_subject(run, region, speaker, kind)
         await _may_publish(connection, subject, inbox_stream(run, region))
         told += f"; its inbox {region} may be spoken to"
     return told

@@ -7,7 +7,6 @@ the NATS servers. Only the key files are secret.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any
 
 from decodiloco.config import Config
 from decodiloco.errors import ConfigInvalid
+from decodiloco.local.folder import write_whole
+from decodiloco.store.blobs import hide_credentials
 from decodiloco.store.policies import only_new, policy_of
 from streams.accounts import accounts_text
 from streams.address import with_files
@@ -65,14 +66,19 @@ def make_keys(config: Config, folder: Path, wanted: Sequence[Wanted]) -> list[st
     first = [Wanted(role, id_) for role, id_ in FIRST] if not roster else []
     new = [each.identity(config) for each in (*first, *wanted)]
     _check_new(folder, list(roster.values()), new)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise AskedWrongly(
+            f"folder {folder} cannot be made: {error.strerror}; choose another one with --out"
+        ) from None
     paths = []
     for identity in new:
         key = make_key(folder, identity)
         roster[key.public] = identity
-        _write(folder / ROSTER, _roster_text(config.run.name, roster))
+        write_whole(folder / ROSTER, _roster_text(config.run.name, roster))
         paths.append(key.path)
-    _write(folder / ACCOUNTS, accounts_text(config.run.name, roster))
+    write_whole(folder / ACCOUNTS, accounts_text(config.run.name, roster))
     return paths
 
 
@@ -90,7 +96,10 @@ def read_roster(folder: Path, run: str) -> dict[str, Identity]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise AskedWrongly(f"{path} is no roster of keys: {error}") from None
+        raise AskedWrongly(
+            f"{path} is no roster of keys: {error}; `decodiloco keys` writes it: put back a copy, "
+            "or choose another folder"
+        ) from None
     if told["run"] != run:
         raise AskedWrongly(
             f"{folder} holds the keys of run {told['run']}, not of {run}: use another folder"
@@ -107,8 +116,7 @@ async def apply_keys(config: Config, folder: Path) -> list[str]:
     from streams.jetstream import connect  # the NATS client loads only where it is used
     from streams.provision import provision_readers
 
-    roster = read_roster(folder, config.run.name)
-    learners = [each for each in roster.values() if each.role == "learner"]
+    learners = [each for each in _made(folder, config.run.name) if each.role == "learner"]
     operator = config.here.nats_key or str(folder / "operator.nk")
     connection = await connect(with_files(config.here.nats, operator, config.here.nats_ca), "keys")
     try:
@@ -122,16 +130,29 @@ async def apply_keys(config: Config, folder: Path) -> list[str]:
 
 def store_policies(config: Config, folder: Path) -> dict[str, Any]:
     """A policy for each in the roster, by role and id, and one for the bucket."""
-    scheme, _, place = config.here.store.partition("://")
-    if scheme != "s3":
-        raise ConfigInvalid(f"here.store {config.here.store} is no S3 place: policies need one")
-    bucket, _, prefix = place.partition("/")
-    prefix = prefix.strip("/")
-    roster = read_roster(folder, config.run.name).values()
+    from decodiloco.store.s3 import place_of  # s3fs loads only where it is used
+
+    store = config.here.store
+    if not store.startswith("s3://"):
+        raise ConfigInvalid(
+            f"here.store {hide_credentials(store)} is no S3 place: policies need s3://bucket/prefix"
+        )
+    bucket, prefix = place_of(store)
     policies = {
-        key_path(folder, identity).stem: policy_of(identity, bucket, prefix) for identity in roster
+        key_path(folder, identity).stem: policy_of(identity, bucket, prefix)
+        for identity in _made(folder, config.run.name)
     }
     return {**policies, "bucket": only_new(bucket, prefix)}
+
+
+def _made(folder: Path, run: str) -> list[Identity]:
+    """Who has a key in this folder; AskedWrongly if nobody has."""
+    roster = read_roster(folder, run)
+    if not roster:
+        raise AskedWrongly(
+            f"{folder} holds no keys yet: make them with `decodiloco keys RUN.toml --out {folder}`"
+        )
+    return list(roster.values())
 
 
 def _check_new(folder: Path, old: Sequence[Identity], new: Sequence[Identity]) -> None:
@@ -154,10 +175,3 @@ def _roster_text(run: str, roster: dict[str, Identity]) -> str:
         for public, each in everybody
     ]
     return json.dumps({"run": run, "keys": keys}, indent=1) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a server may read it at any moment."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)

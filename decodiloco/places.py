@@ -58,12 +58,11 @@ def check_key(config: Config, role: str, id_: str) -> None:
 
     The server would find it out, too, but only at the first thing that the key does not allow.
     """
-    from streams.key_file import read_key  # keys are read only where they are used
+    from streams.door import Door  # keys are read only where they are used
 
-    path = config.here.nats_key
-    if path is None:
+    key = Door.at(config.here.nats_door).key
+    if key is None:
         return
-    key = read_key(path)
     whose = key.identity
     mine = (config.run.name, role, id_)
     if (whose.run, whose.role, whose.id) == mine:

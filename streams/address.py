@@ -69,4 +69,4 @@ def _shown(server: str) -> str:
 
 
 def _without_user(url: str) -> str:
-    return re.sub(r"//[^@]*@", "//", url)
+    return re.sub(r"//.*@", "//", url)  # to the last @: a password may hold one

@@ -14,9 +14,9 @@ from typing import NoReturn
 from streams import reader
 from streams.connection import Wire
 from streams.envelope import Envelope
-from streams.errors import PermissionDenied, StreamMissing
+from streams.errors import PermissionDenied, ServerUnreachable, StreamMissing
 from streams.jetstream_tape import JetStreamTape, envelope_at
-from streams.link import Declined, Silent
+from streams.link import Declined
 from streams.permissions import Identity, readers_of
 from streams.tape import BATCH_MAX, Outcome
 
@@ -50,7 +50,9 @@ class PolledTape(_OutsideTape):
         while True:
             try:
                 records = await self.read(position)
-            except Silent:
+                if not records:
+                    await self.check_not_shorter(position)
+            except ServerUnreachable:  # it comes back, and the wire mends itself
                 records = []
             for record in records:
                 position = record.position

@@ -23,7 +23,14 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
 )
-from streams.subjects import checked, inbox_stream, tape_filters, tape_stream
+from streams.subjects import (
+    checked,
+    inbox_stream,
+    inbox_subject,
+    pulse_subject,
+    tape_filters,
+    tape_stream,
+)
 
 Role = Literal["learner", "evaluator", "viewer", "syncer", "operator"]
 
@@ -144,12 +151,12 @@ def services_of(identity: Identity) -> tuple[Service, ...]:
         Service(f"{API}.{call}", f"{identity.api}.{call}", "MSG.NEXT" in call) for call in calls
     ]
     says = [
-        f"in.{run}.{region}.{identity.id}.{word.kind}"
+        inbox_subject(run, region, identity.id, word)
         for region in identity.regions
         for word in words
     ]
     if words:
-        says.append(f"pulse.{run}.{identity.role}.{identity.id}")
+        says.append(pulse_subject(run, identity.role, identity.id))
     return (*services, *(Service(subject, subject) for subject in says))
 
 
@@ -199,6 +206,6 @@ def _of_syncer(identity: Identity) -> tuple[str, ...]:
         ]
     return (
         f"tape.{run}.>",
-        f"pulse.{run}.syncer.{identity.id}",
+        pulse_subject(run, identity.role, identity.id),
         *(f"{API}.{call}" for call in calls),
     )

@@ -44,7 +44,8 @@ def tape_filters(run: str, learner: str | None) -> list[str]:
     ]
 
 
-def inbox_subject(run: str, region: str, speaker: str, word: Fact) -> str:
+def inbox_subject(run: str, region: str, speaker: str, word: Fact | type[Fact]) -> str:
+    """Where a speaker says a word, or all words of a kind."""
     return (
         f"in.{checked(run, 'run')}.{checked(region, 'region')}"
         f".{checked(speaker, 'speaker')}.{word.kind}"

@@ -50,7 +50,7 @@ def read_opening(store: BlobStore, run: Run, opened: RunOpened | None) -> Openin
     """The run's opening, if this config says what the run was opened with.
 
     Raises AskedWrongly for a run that is not open, ConfigDiffers naming the first setting that
-    differs.
+    differs, BlobCorrupt for an opening of other settings than `opened` names.
     """
     if opened is None:
         raise AskedWrongly(

@@ -70,7 +70,7 @@ def check_same_run(folder: Path, asked: Config) -> None:
 
 def write_config(folder: Path, tables: Mapping[str, Any]) -> Config:
     """Writes run.toml whole or not at all, and reads it back."""
-    _write_whole(folder / "run.toml", as_toml(tables))
+    write_whole(folder / "run.toml", as_toml(tables))
     return load_config(folder / "run.toml")
 
 
@@ -81,7 +81,7 @@ def forget_config(folder: Path) -> None:
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Keeps a finished run's summary: some of it was heard and stands on no tape."""
-    _write_whole(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    write_whole(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 def summary_there(folder: Path) -> dict[str, Any] | None:
@@ -113,7 +113,8 @@ def _listens(nats_url: str) -> bool:
         return False
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file whole or not at all: somebody may read it at any moment."""
     draft = path.with_name(path.name + ".new")
     try:
         draft.write_text(text, encoding="utf-8")

@@ -31,7 +31,7 @@ class Injector:
         self._supervisor = supervisor
         self._inbox = inbox
         self._note = note
-        self._life = secrets.randbelow(2**53)
+        self._life = 1 + secrets.randbelow(2**53 - 1)
 
     async def run(self, kills: Sequence[Kill]) -> None:
         """Carries out the kills in order."""

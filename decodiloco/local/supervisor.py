@@ -88,9 +88,9 @@ class Supervisor:
             os.kill(pid, signal.SIGKILL)
         return pid
 
-    async def ended(self, names: Sequence[str], seconds: float) -> bool:
-        """Waits until these roles end by themselves, or for so long; whether they have."""
-        return await _all_ended([self._running[name] for name in names if self.pid(name)], seconds)
+    async def ended(self, names: Sequence[str], seconds: float) -> None:
+        """Waits until these roles end by themselves, or for so long."""
+        await _all_ended([self._running[name] for name in names if self.pid(name)], seconds)
 
     async def stop(self, names: Sequence[str]) -> None:
         """SIGTERM to these roles, then SIGKILL to those that do not end in time."""

@@ -75,7 +75,7 @@ class S3Store:
         access: Access | None = None,
         limit_seconds: float = LIMIT_SECONDS,
     ) -> None:
-        self.bucket, self._prefix = _place(url)
+        self.bucket, self._prefix = place_of(url)
         self.url = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
         self._endpoint = _checked_endpoint(endpoint)
         self._limit_seconds = limit_seconds
@@ -268,12 +268,12 @@ class _NotOffered(Exception):
     """The server does not know conditional requests."""
 
 
-def _place(url: str) -> tuple[str, str]:
+def place_of(url: str) -> tuple[str, str]:
     """Bucket and prefix of an s3 address; raises ConfigInvalid."""
-    shown = hide_credentials(url)
-    if shown != url:
+    _, at, place = url.removeprefix("s3://").rpartition("@")  # a secret may hold slashes
+    if at:
         raise ConfigInvalid(
-            f"store {shown!r}: keep credentials out of the address; "
+            f"store {'s3://' + place!r}: keep credentials out of the address; "
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     bucket, _, prefix = url.removeprefix("s3://").partition("/")

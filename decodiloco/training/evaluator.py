@@ -16,13 +16,10 @@ from typing import TypeVar
 import torch
 
 from decodiloco.config import Config
-from decodiloco.config_faults import first_difference
-from decodiloco.errors import ConfigDiffers
-from decodiloco.opening import decode_opening
+from decodiloco.learner.joining import read_opening
 from decodiloco.places import Places, open_places
 from decodiloco.stopping import first_of, run_until_stopped
-from decodiloco.store.keys import global_key, opening_key
-from decodiloco.store.small import read_small
+from decodiloco.store.keys import global_key
 from decodiloco.store.tensors import read_tensors
 from decodiloco.telemetry import log
 from decodiloco.training.corpus import Corpus, read_corpus
@@ -86,12 +83,7 @@ class Evaluator:
         run = self._config.run
         if not isinstance(opened, RunOpened):
             raise ChainBroken(envelope.position, "the first record opens no run")
-        key = opening_key(run.name, opened.opening)
-        payload = await asyncio.to_thread(read_small, self._places.store, key, opened.opening)
-        opening = decode_opening(payload, opened.opening)
-        difference = first_difference(run, opening.run)
-        if difference is not None:
-            raise ConfigDiffers(f"run {run.name}: {difference}")
+        opening = await asyncio.to_thread(read_opening, self._places.store, run, opened)
         self._position = envelope.position
         cut = Cut(0, (0,) * run.fragments, 0, opening.fragments)
         return Watch(run.evaluate_every_merges, self._corpus.digest, cut, cut)

@@ -145,6 +145,8 @@ def test_readers_are_made_by_the_operator(shell: Shell, doors: Doors) -> None:
     assert shell.types(*words) == (0, "run shut has readers for a, b\n")
     code, said = shell.types(*words, "--set", f"here.nats_key={doors.key('learner-b')}")
     assert code == 3 and "learner_a: its key is" in said
+    code, said = shell.types(*words, "--s3-policies")
+    assert code == 2 and "--s3-policies only prints" in said
 
 
 SECRET = "s3cret"

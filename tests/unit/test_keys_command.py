@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from pathlib import Path
@@ -10,9 +11,17 @@ import pytest
 
 from decodiloco.config import Config, parse_config
 from decodiloco.errors import ConfigInvalid
-from decodiloco.keys import ACCOUNTS, ROSTER, Wanted, make_keys, read_roster, store_policies
-from decodiloco.places import check_places
-from streams.errors import AskedWrongly, BadName
+from decodiloco.keys import (
+    ACCOUNTS,
+    ROSTER,
+    Wanted,
+    apply_keys,
+    make_keys,
+    read_roster,
+    store_policies,
+)
+from decodiloco.places import check_key, check_places
+from streams.errors import AskedWrongly, BadName, PermissionDenied
 from streams.key_file import read_key
 
 FIRST = ["operator.nk", "syncer-s1.nk", "syncer-s2.nk", "evaluator.nk", "viewer.nk"]
@@ -125,6 +134,31 @@ def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -
         read_key(str(tmp_path / "nowhere.nk"))
 
 
+def test_a_key_that_the_address_names_is_looked_at_like_that_of_a_setting(tmp_path: Path) -> None:
+    make_keys(config_of(), tmp_path, learners("a"))
+    for here in (
+        {"nats_key": str(tmp_path / "learner-a.nk")},
+        {"nats": f"nats://h:1?key={tmp_path / 'learner-a.nk'}"},
+        {"nats": f"nats://h:1?key={tmp_path / 'learner-a.nk'}", "nats_key": "nowhere.nk"},
+    ):
+        check_key(config_of(**here), "learner", "a")
+        with pytest.raises(PermissionDenied, match="learner b of run r1 may not use the key"):
+            check_key(config_of(**here), "learner", "b")
+    check_key(config_of(), "learner", "b")
+    check_key(config_of(nats_key=str(tmp_path / "operator.nk")), "learner", "b")
+
+
+def test_a_folder_without_keys_and_one_that_cannot_be_made_are_told(tmp_path: Path) -> None:
+    with pytest.raises(AskedWrongly, match="holds no keys yet: make them"):
+        store_policies(config_of(store="s3://bucket"), tmp_path)
+    with pytest.raises(AskedWrongly, match="holds no keys yet: make them"):
+        asyncio.run(apply_keys(config_of(), tmp_path))
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(AskedWrongly, match="choose another one with --out"):
+        make_keys(config_of(), tmp_path / "link", ())
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_store_policies_follow_the_prefixes_of_the_keys(tmp_path: Path) -> None:
     config = config_of(store="s3://bucket/some/folder")
     make_keys(config, tmp_path, learners("a"))
@@ -151,6 +185,8 @@ def test_store_policies_follow_the_prefixes_of_the_keys(tmp_path: Path) -> None:
     assert [name for name in who if may(name, "DeleteObject")] == ["operator"]
     with pytest.raises(ConfigInvalid, match="no S3 place"):
         store_policies(config_of(), tmp_path)
+    with pytest.raises(ConfigInvalid, match="is no bucket"):
+        store_policies(config_of(store="s3://No_Bucket"), tmp_path)
     bare = store_policies(config_of(store="s3://bucket"), tmp_path)
     assert bare["bucket"]["Statement"][0]["Resource"] == "arn:aws:s3:::bucket/*"
     assert bare["viewer"]["Statement"][1]["Resource"] == ["arn:aws:s3:::bucket/r1/*"]

@@ -37,6 +37,8 @@ def test_files_are_added_where_the_address_names_none() -> None:
         "nats://u:pw@a?key=",
         "nats://u:pw@a?key=a&key=b",
         "nats://u:p@w@",
+        "nats://u:x@pw@a/path",
+        "nats://u:x@pw@a?password=x",
         "nats://u:pw@[",
         "",
     ],

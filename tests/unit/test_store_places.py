@@ -42,6 +42,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
         "s3://No_Bucket/x",
         "s3://bucket/../x",
         "s3://key:hidden@bucket/x",
+        "s3://key:hid/hidden@bucket/x",
         "https://key:hidden@server/x",
     ],
 )
