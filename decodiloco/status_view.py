@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from decodiloco.opening import Opening
@@ -28,6 +30,8 @@ from streams.pulse import Beat
 Report = dict[str, Any]
 
 VERSIONS_SHOWN_MAX = 32
+RECENT_ROUNDS = 8
+SLOWER = 1.25  # rounds that come later than so many paces are told
 
 
 @dataclass(slots=True)
@@ -46,6 +50,7 @@ class Followed:
 
     state: State
     opened_seconds: dict[int, float] = field(default_factory=dict)
+    pace_seconds: float = 0.0
     answered: dict[str, tuple[int, int]] = field(default_factory=dict)
     lives: dict[str, list[Life]] = field(default_factory=dict)
     evaluations: list[EvaluationReported] = field(default_factory=list)
@@ -57,8 +62,9 @@ class Followed:
         self.state = fold(before, envelope)
         self.time_seconds = envelope.time_seconds
         match envelope.event:
-            case RoundOpened(round=number):
+            case RoundOpened(round=number, pace_seconds=pace_seconds):
                 self.opened_seconds[number] = envelope.time_seconds
+                self.pace_seconds = pace_seconds
             case DeltaOffered(learner=learner, round=number, fragment=fragment):
                 self.answered[learner] = (number, fragment)
             case EvaluationReported() as report:
@@ -110,6 +116,8 @@ def report_of(followed: Followed, beats: Mapping[str, Beat], now_seconds: float)
         "fence": state.fence,
         "syncers_heard": sorted(b.speaker for b in beats.values() if b.role == "syncer"),
         "versions": list(state.versions),
+        "pace_seconds": followed.pace_seconds or None,
+        "round_seconds": _round_seconds(followed),
         "rounds": [
             _round(followed, state.rounds[number], now_seconds) for number in sorted(state.rounds)
         ],
@@ -135,6 +143,7 @@ def lines_of(report: Report) -> list[str]:
         f"merged {_percent(report['share_merged'])}; goodput {_percent(report['goodput'])}",
         f"loss       {_loss(report)}",
         f"versions   {_versions(report['versions'])}",
+        *(_slow_lines(report) if is_open else []),
         "",
         *_learner_lines(report),
         *([""] if report["rounds"] else []),
@@ -159,6 +168,17 @@ def _versions(versions: list[int]) -> str:
     if len(versions) > VERSIONS_SHOWN_MAX:
         return f"{min(versions)} to {max(versions)} in {len(versions)} fragments"
     return " ".join(str(version) for version in versions)
+
+
+def _slow_lines(report: Report) -> list[str]:
+    """Said where rounds open more slowly than their pace: as many as may be open are."""
+    pace, each = report["pace_seconds"], report["round_seconds"]
+    if pace is None or each is None or each <= SLOWER * pace:
+        return []
+    return [
+        f"pace       a round each {each:.2f} s, not each {pace:.2f} s: see below whom they miss;",
+        "           `decodiloco doctor` tells what the network takes",
+    ]
 
 
 def _learner_lines(report: Report) -> list[str]:
@@ -250,6 +270,13 @@ def _round(followed: Followed, around: Round, now_seconds: float) -> Report:
         "missed": list(verdict(state, around).missed) if around.is_open else [],
         "seconds": max(0.0, now_seconds - opened),
     }
+
+
+def _round_seconds(followed: Followed) -> float | None:
+    """The median time between the newest openings; None before a second one."""
+    newest = list(followed.opened_seconds.values())[-RECENT_ROUNDS - 1 :]
+    gaps = [after - before for before, after in pairwise(newest)]
+    return median(gaps) if gaps else None
 
 
 def _merged_and_settled(state: State) -> tuple[int, int]:

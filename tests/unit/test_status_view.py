@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from decodiloco.status_view import Followed, followed, lines_of, report_of
+from streams.events import RoundOpened
 from streams.pulse import Beat
 from tests.builders import evaluated
 from tests.desk import Desk
@@ -50,6 +55,40 @@ def test_a_round_that_is_being_merged_misses_nobody() -> None:
     desk.close_window(2)
     (around,) = report_of(told_by(desk), {}, 100.0)["rounds"]
     assert (around["phase"], around["answered"], around["missed"]) == ("merging", ["a", "b"], [])
+
+
+@pytest.mark.parametrize(("late", "told"), [(1.0, False), (1.2, False), (1.3, True), (5.0, True)])
+def test_status_says_so_when_rounds_open_more_slowly_than_their_pace(
+    late: float, told: bool
+) -> None:
+    desk = Desk(fragments=3, inner_steps=6)
+    desk.join("a")
+    for number in (1, 2, 3):
+        assert desk.open_round() == number
+        desk.answer("a", number)
+        desk.close_window(number)
+        desk.merge(number)
+    rounds = [each.event for each in desk.tape if isinstance(each.event, RoundOpened)]
+    heard, opened = followed(desk.opening), 0
+    for envelope in desk.tape:
+        opened += isinstance(envelope.event, RoundOpened)
+        moment = 100.0 + late * opened * rounds[-1].pace_seconds
+        heard.hear(replace(envelope, time_seconds=moment))
+    report = report_of(heard, {}, 1000.0)
+    pace = report["pace_seconds"]
+    assert pace == rounds[-1].pace_seconds
+    assert report["round_seconds"] == pytest.approx(late * pace)
+    lines = [line for line in lines_of(report) if line.startswith("pace")]
+    assert (f"a round each {late * pace:.2f} s, not each {pace:.2f} s" in str(lines)) is told
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_run_with_one_round_so_far_has_no_time_between_rounds() -> None:
+    desk = Desk(fragments=2, inner_steps=4)
+    desk.join("a")
+    desk.open_round()
+    report = report_of(told_by(desk), {}, 100.0)
+    assert report["round_seconds"] is None and report["pace_seconds"] > 0
 
 
 def test_a_learner_without_a_heartbeat_is_silent() -> None:
