@@ -11,24 +11,23 @@ from pathlib import Path
 
 from torch import nn
 
-from decodiloco.config import Config
+from decodiloco.config import Config, Run
 from decodiloco.fragments.of_model import Trained, trained
 from decodiloco.learner.copies import copied
 from decodiloco.learner.joining import as_config, read_opening
-from decodiloco.opening import Opening, encode_opening
+from decodiloco.opening import Opening, encode_opening, run_opened
 from decodiloco.places import Places
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, opening_key
 from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import encode_tensors
+from decodiloco.syncer.state import RULES
 from streams.codec import seal
 from streams.envelope import genesis
 from streams.errors import StreamExists
 from streams.events import RunOpened
 from streams.manifest import Manifest
 from streams.tape import Refused, Tape, append_surely
-
-RULES = 1
 
 
 def open_run(config: Path | str | Config, model: nn.Module, places: Places | None = None) -> None:
@@ -65,7 +64,8 @@ async def _open(config: Config, ours: Trained, places: Places | None) -> None:
 
 async def _append(config: Config, ours: Trained, tape: Tape, store: BlobStore) -> None:
     await _check_empty(config, tape, store)
-    event = await asyncio.to_thread(_stored, config, ours, store)
+    opening = await asyncio.to_thread(store_opening, config.run, ours, store)
+    event = run_opened(opening, store.url, RULES)
     first = seal(1, genesis(event.run), 0, config.here.id or "opener", None, time.time(), event)
     if isinstance(await append_surely(tape, [first]), Refused):
         await _check_empty(config, tape, store)
@@ -82,9 +82,8 @@ async def _check_empty(config: Config, tape: Tape, store: BlobStore) -> None:
     raise StreamExists(f"run {config.run.name} is open already; learners may join it")
 
 
-def _stored(config: Config, ours: Trained, store: BlobStore) -> RunOpened:
-    """Everything that RunOpened names, made durable before it is named."""
-    run = config.run
+def store_opening(run: Run, ours: Trained, store: BlobStore) -> Opening:
+    """The opening of this run with these first parameters, durable before it is named."""
     layout = ours.layout(run)
     manifests: list[Manifest] = []
     for fragment in range(layout.fragments):
@@ -92,13 +91,7 @@ def _stored(config: Config, ours: Trained, store: BlobStore) -> RunOpened:
         encoded = encode_tensors(copied(ours.tensors, names), run.codecs.fragment)
         store.put(global_key(run.name, fragment, 0, encoded.manifest), encoded.parts)
         manifests.append(encoded.manifest)
-    payload, manifest = encode_opening(Opening(run, layout, tuple(manifests)))
+    opening = Opening(run, layout, tuple(manifests))
+    payload, manifest = encode_opening(opening)
     store.put(opening_key(run.name, manifest), [payload])
-    return RunOpened(
-        run=run.name,
-        config_digest=run.digest,
-        layout_digest=layout.digest,
-        store=store.url,
-        opening=manifest,
-        rules=RULES,
-    )
+    return opening

@@ -14,6 +14,7 @@ from decodiloco.errors import BlobCorrupt
 from decodiloco.fragments.layout import Layout
 from streams.codec import pack, unpack
 from streams.errors import Unreadable
+from streams.events import RunOpened
 from streams.manifest import Manifest
 
 OPENING_BYTES_MAX = 64 * 1024 * 1024
@@ -56,6 +57,19 @@ def encode_opening(opening: Opening) -> tuple[bytes, Manifest]:
     assert len(payload) <= OPENING_BYTES_MAX
     digest = blake3(payload).digest()
     return payload, Manifest(bytes=len(payload), digest=digest, codec="msgpack")
+
+
+def run_opened(opening: Opening, store_url: str, rules: int) -> RunOpened:
+    """The first fact of a run with this opening; `store_url` is without credentials."""
+    _, manifest = encode_opening(opening)
+    return RunOpened(
+        run=opening.run.name,
+        config_digest=opening.config_digest,
+        layout_digest=opening.layout.digest,
+        store=store_url,
+        opening=manifest,
+        rules=rules,
+    )
 
 
 def decode_opening(payload: bytes, manifest: Manifest) -> Opening:

@@ -5,11 +5,7 @@ Imports of weight stand inside the commands, so that `replay --help` answers at 
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,27 +13,24 @@ import typer
 
 from replay.diff.command import diff
 from replay.goodput.command import goodput
+from replay.options import (
+    EndpointOption,
+    JsonOption,
+    PlaceArgument,
+    StoreOption,
+    note,
+    print_json,
+    until_the_reader_leaves,
+)
+from replay.progress import progress
 from replay.retrain.command import retrain
 from replay.world.command import simulate
 from streams.errors import Corrupt, Failure
 
 if TYPE_CHECKING:
     from replay.place import Place
-    from replay.progress import Tell
 
 RUN_HELP = "A live run: a run folder, its run.toml, or nats://host:port/run."
-PLACE_HELP = "A run folder, a run.toml, nats://host:port/run, or a tape file."
-STORE_HELP = "Where the blobs are, when not where the tape says: file:///folder or s3://bucket."
-
-PlaceArgument = Annotated[str, typer.Argument(metavar="TAPE", help=PLACE_HELP)]
-StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help=STORE_HELP)]
-EndpointOption = Annotated[
-    str | None,
-    typer.Option("--store-endpoint", metavar="URL", help="S3 server that is not AWS."),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
-]
 
 
 def _examples(*lines: str) -> str:
@@ -78,11 +71,11 @@ def record(
     from replay.record import Voice
     from replay.recorder import record_place
 
-    with _progress("recording") as tell:
-        recorded = record_place(run, output, follow, Voice(_note, tell))
+    with progress("recording") as tell:
+        recorded = record_place(run, output, follow, Voice(note, tell))
     told = {"tape": str(output), "run": recorded.run, "events": recorded.events}
     if as_json:
-        _print_json({**told, "added": recorded.added, "digest": recorded.digest.hex()})
+        print_json({**told, "added": recorded.added, "digest": recorded.digest.hex()})
         return
     print(f"{output}: run {recorded.run}, {recorded.events} facts ({recorded.added} new), sealed")
 
@@ -109,12 +102,9 @@ def show(
     from replay.show_print import print_tape
 
     found = find_place(place)
-    _note(found.note)
-    try:
+    note(found.note)
+    with until_the_reader_leaves():
         print_tape(found, Wanted(learner, fragment, first, last, clocks))
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads our lines has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command(
@@ -143,8 +133,8 @@ def state(
     from replay.state import moment, state_of, told_as_json
 
     found = find_place(place, store, store_endpoint)
-    _note(found.note)
-    with _progress("folding") as tell:
+    note(found.note)
+    with progress("folding") as tell:
         rebuilt = state_of(found, moment(position, step, fragment, version), tell)
     try:
         if output is not None:
@@ -153,7 +143,7 @@ def state(
     finally:
         rebuilt.close()
     if as_json:
-        _print_json(told)
+        print_json(told)
         return
     print(
         f"run {rebuilt.run} at position {rebuilt.position}: step {rebuilt.step}, "
@@ -199,10 +189,10 @@ def verify(
         found = find_place(place, store, store_endpoint)
     except Corrupt as error:  # a tape whose very header is broken
         if as_json:
-            _print_json(told_as_json(Proof("", place, first_difference=difference(error))))
+            print_json(told_as_json(Proof("", place, first_difference=difference(error))))
         raise
-    _note(found.note)
-    with _progress("verifying") as tell:
+    note(found.note)
+    with progress("verifying") as tell:
         proof = verify_place(found, threads, tell)
     for line in report_lines(proof, by_fragment=fragments):
         print(line)
@@ -210,7 +200,7 @@ def verify(
     if invariants and proof.ok:
         told["ok"], told["invariants"] = _check_invariants(found, not proof.synthetic)
     if as_json:
-        _print_json(told)
+        print_json(told)
     if not told["ok"]:
         raise typer.Exit(1)
 
@@ -219,7 +209,7 @@ def _check_invariants(found: Place, with_bytes: bool) -> tuple[bool, dict[str, i
     """Checks and prints every invariant; whether all held, and how often each was checked."""
     from replay.invariants.of_place import check_place
 
-    with _progress("invariants") as tell:
+    with progress("invariants") as tell:
         invariants, broken = check_place(found, tell, with_bytes)
     for one in invariants.every:
         if one.checked:
@@ -271,21 +261,6 @@ def main() -> None:
     except Failure as failure:
         print(f"replay: {failure}", file=sys.stderr)
         sys.exit(failure.exit_code)
-
-
-def _note(text: str) -> None:
-    if text:
-        print(f"replay: {text}", file=sys.stderr, flush=True)
-
-
-def _print_json(told: Mapping[str, object]) -> None:
-    print(json.dumps(told), flush=True)
-
-
-def _progress(what: str) -> AbstractContextManager[Tell]:
-    from replay.progress import progress
-
-    return progress(what)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +184,8 @@ def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
         opening = read_opening(store, opened)
         found: State | None = None
         last: State | None = None
-        for folded in refold(_with(first, envelopes), opening):
+        assert first is not None
+        for folded in refold(chain([first], envelopes), opening):
             last = folded.after
             tell(last.position, 0)
             if found is None and holds is not None and holds(folded):
@@ -218,12 +220,6 @@ def read_opening(store: BlobStore, opened: RunOpened) -> Opening:
         return decode_opening(payload, opened.opening)
     except BlobCorrupt as error:
         raise Differs(str(error), 1, key) from None
-
-
-def _with(first: Envelope | None, rest: Iterator[Envelope]) -> Iterator[Envelope]:
-    assert first is not None
-    yield first
-    yield from rest
 
 
 def _range_told(versions: tuple[int, ...]) -> str:

@@ -24,7 +24,7 @@ from replay.place import Place
 from replay.progress import Tell
 from replay.refold import refold
 from replay.state import opened_by, read_opening
-from replay.synthetic.mark import is_synthetic
+from replay.synthetic.mark import Marks
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, Corrupt
 from streams.events import (
@@ -81,19 +81,12 @@ class Survey:
     merges: int = 0
     left_out: dict[int, str] = field(default_factory=dict)
     snapshots: dict[int, int] = field(default_factory=dict)
-    marks: list[bool] = field(default_factory=list)
-
-    @property
-    def is_synthetic(self) -> bool:
-        """Whether every syncer of this tape said that nothing was made."""
-        return bool(self.marks) and all(self.marks)
+    marks: Marks = field(default_factory=Marks)
 
     def note(self, envelope: Envelope) -> None:
         """Takes one record in."""
         self.events = envelope.position
-        mark = is_synthetic(envelope)
-        if mark is not None:
-            self.marks.append(mark)
+        self.marks.note(envelope)
         match envelope.event:
             case FragmentMerged(left_out=left_out):
                 self.merges += 1
@@ -132,7 +125,7 @@ def verify_place(place: Place, threads: int, tell: Tell) -> Proof:
             opened = opened or opened_by(envelope, place)
             survey.note(envelope)
             proof.events, proof.merges = survey.events, survey.merges
-            proof.synthetic = survey.is_synthetic
+            proof.synthetic = survey.marks.is_synthetic
         if opened is None:
             opened_by(None, place)
         assert opened is not None
@@ -209,7 +202,7 @@ def _checks(
         last = folded.after
         if last.position in survey.snapshots:
             snapshots[last.position] = last
-        if not survey.is_synthetic or isinstance(folded.envelope.event, RunOpened):
+        if not survey.marks.is_synthetic or isinstance(folded.envelope.event, RunOpened):
             yield from checks_of(folded, named, snapshots)
         elif isinstance(folded.envelope.event, FragmentMerged):
             _check_unmade(store, place.run, folded.envelope.position, folded.envelope.event)

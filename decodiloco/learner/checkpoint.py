@@ -20,6 +20,7 @@ from streams.errors import Unreadable
 
 Raw = dict[str, npt.NDArray[Any]]
 
+MOMENT = "moment/"  # before the names of moments; what else is in a checkpoint has other ones
 SCHEMA = 1
 _NOTES = "notes"
 _NOTES_BYTES_MAX = 64 * 1024 * 1024
@@ -51,7 +52,7 @@ def capture(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Ten
             continue
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
-                place = f"moment/{name}/{key}"
+                place = f"{MOMENT}{name}/{key}"
                 arrays[place] = _to_array(value)
                 dtype = str(value.dtype).removeprefix("torch.")
                 tensors.setdefault(name, {})[key] = [place, dtype, list(value.shape)]

@@ -5,13 +5,19 @@ Heavy imports stand inside the functions, so that `replay --help` answers at onc
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.options import (
+    PLACE_HELP,
+    EndpointOption,
+    JsonOption,
+    note,
+    print_json,
+    until_the_reader_leaves,
+)
 from replay.progress import progress
 
 if TYPE_CHECKING:
@@ -20,7 +26,6 @@ if TYPE_CHECKING:
     from replay.diff.walk import Comparison
     from replay.progress import Tell
 
-PLACE_HELP = "A run folder, a run.toml, nats://host:port/run, or a tape file."
 STORE_HELP = "Where {}'s blobs are, when not where its tape says."
 
 
@@ -40,13 +45,8 @@ def diff(
     store_b: Annotated[
         str | None, typer.Option("--store-b", metavar="URL", help=STORE_HELP.format("B"))
     ] = None,
-    store_endpoint: Annotated[
-        str | None,
-        typer.Option("--store-endpoint", metavar="URL", help="S3 server that is not AWS."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
-    ] = False,
+    store_endpoint: EndpointOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Say where two tapes part, what each syncer knew there, and what follows from it.
 
@@ -70,15 +70,14 @@ def diff(
     finally:
         for reading in readings:
             reading.close()
-    _note([place.note for place in places])
-    _note([note for reading in readings for note in reading.notes])
-    try:
+    notes = [place.note for place in places]
+    for each in dict.fromkeys((*notes, *(one for reading in readings for one in reading.notes))):
+        note(each)
+    with until_the_reader_leaves():
         for line in report_lines(found, (places[0].told, places[1].told), merges):
             _print(line)
         for line in (*_broken_lines(readings), *_bytes_lines(compared)):
             print(line)
-    except BrokenPipeError:
-        _let_go_of_stdout()
     agrees = found.agrees and not any(reading.broken for reading in readings)
     agrees = agrees and (compared is None or not compared.count)
     if as_json:
@@ -86,7 +85,7 @@ def diff(
         told["broken"] = [reading.broken or None for reading in readings]
         if compared is not None:
             told["bytes"] = _bytes_as_json(compared)
-        print(json.dumps(told), flush=True)
+        print_json(told)
     if not agrees:
         raise typer.Exit(1)
 
@@ -105,11 +104,11 @@ def _bytes(
 
     one, other = readings
     if one.store is None or other.store is None:
-        _note(["no bytes are compared: a store is not found"])
+        note("no bytes are compared: a store is not found")
         return None
     compared = Compared()
     if found.same_run and one.store.url == other.store.url:
-        _note([f"both tapes name one store, {one.store.url}; name a copy of it with --store-b"])
+        note(f"both tapes name one store, {one.store.url}; name a copy of it with --store-b")
     elif found.same_run:
         first = () if one.opening is None else one.opening.fragments
 
@@ -156,14 +155,3 @@ def _print(line: str) -> None:
     """A line, in colour on a terminal: red for A's, green for B's."""
     colour = {"- ": typer.colors.RED, "+ ": typer.colors.GREEN}.get(line[:2])
     typer.secho(line, fg=colour)
-
-
-def _note(notes: list[str]) -> None:
-    for note in dict.fromkeys(note for note in notes if note):
-        print(f"replay: {note}", file=sys.stderr, flush=True)
-
-
-def _let_go_of_stdout() -> None:
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

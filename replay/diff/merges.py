@@ -66,13 +66,20 @@ class Pair:
 
 @dataclass(slots=True)
 class Merges:
-    """The merges of a tape, told its facts in order; `keep` from the parting on."""
+    """The merges of a tape, told its facts in order: kept, and counted anew, from the parting on.
+
+    `count` goes on where MERGES_MAX are kept.
+    """
 
     run: str
     keep: bool = False
     count: int = 0
     found: dict[tuple[int, int], Merge] = field(default_factory=dict)
     offers: dict[int, DeltaOffered] = field(default_factory=dict)
+
+    def keep_from_here(self) -> None:
+        """Here the tapes part."""
+        self.keep, self.count = True, 0
 
     def tell(self, envelope: Envelope) -> None:
         """Takes one fact in. An offer is remembered until it is settled."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from replay.diff.fields import Changed
 from replay.diff.knowledge import unlike
-from replay.diff.merges import Merge, Pair, Share, first_differing
+from replay.diff.merges import MERGES_MAX, Merge, Pair, Share, first_differing
 from replay.diff.walk import Comparison, Parting, Side
 from replay.show import Line, Widths, plain, time_of_day
 from replay.show_words import cells_of, told_count
@@ -139,12 +139,13 @@ def _changes(changes: Sequence[Changed]) -> Iterator[str]:
 def _consequences(found: Comparison, merges_max: int) -> Iterator[str]:
     by_both = [pair for pair in found.pairs if pair.one and pair.other]
     same = sum(1 for pair in by_both if not pair.differs)
-    a = sum(1 for pair in found.pairs if pair.one is not None)
-    b = sum(1 for pair in found.pairs if pair.other is not None)
+    a, b = (side.merges.count for side in found.sides)
     yield (
         f"what follows: merges from there on: A {a}, B {b}; "
         f"{same} of the {len(by_both)} that both made are the same"
     )
+    if max(a, b) > MERGES_MAX:
+        yield f"of each side the first {MERGES_MAX:,} were compared"
     shown = first_differing(found.pairs, merges_max)
     for pair in shown:
         yield f"f{pair.fragment} to v{pair.version}: {', '.join(pair.differs)}"

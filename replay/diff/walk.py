@@ -29,7 +29,6 @@ class Side:
     run: str
     facts: int = 0
     step: int = 0
-    time_seconds: float = 0.0
     loss: float | None = None
     closed: bool = False
     merges: Merges = field(init=False)
@@ -43,7 +42,7 @@ class Side:
 
     def take(self, envelope: Envelope) -> None:
         """Counts a record in."""
-        self.facts, self.time_seconds = envelope.position, envelope.time_seconds
+        self.facts = envelope.position
         self.merges.tell(envelope)
         match envelope.event:
             case FragmentMerged(step=step):
@@ -130,7 +129,8 @@ def compare(one: Side, other: Side) -> Comparison:
         states = _folded(states, (mine, theirs), same_run)
         agreed = Moment(mine.position, mine.time_seconds, one.step)
     for side, record in ((one, mine), (other, theirs)):
-        side.merges.keep = parting is not None
+        if parting is not None:
+            side.merges.keep_from_here()
         if record is not None:
             side.take(record)
         for record in side.records:

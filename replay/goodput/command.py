@@ -5,7 +5,6 @@ Heavy imports stand inside the functions, so that `replay --help` answers at onc
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.options import JsonOption, print_json
 from replay.progress import progress
 from streams.errors import AskedWrongly
 
@@ -92,9 +92,7 @@ def goodput(
     tape: TapeOption = None,
     run: RunOption = None,
     failures: FailuresOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Simulate millions of chips: goodput, uptime, and where the rest of the time goes.
 
@@ -131,7 +129,7 @@ def goodput(
         result = _one(scenario, _clocks(clock), length, rounds_days)
     if as_json:
         seconds = round(time.perf_counter() - begun, 3)
-        print(json.dumps({**result, "seconds": seconds}), flush=True)
+        print_json({**result, "seconds": seconds})
 
 
 def _clocks(told: str) -> list[Clock]:
@@ -253,7 +251,8 @@ def _tape(
 
     there = None if trace is None else _availability(scenario, trace)
     told = write_tape(scenario, Asked(tape, run, failures, seed), there)
-    tape_lines(run, told, print)
+    for line in tape_lines(run, told):
+        print(line)
     return told
 
 

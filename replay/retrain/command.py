@@ -5,13 +5,19 @@ Heavy imports stand inside the functions, so that `replay --help` answers at onc
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.options import (
+    EndpointOption,
+    JsonOption,
+    PlaceArgument,
+    StoreOption,
+    note,
+    print_json,
+)
 from replay.progress import progress
 
 if TYPE_CHECKING:
@@ -22,12 +28,7 @@ if TYPE_CHECKING:
 
 
 def retrain(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="TAPE", help="A run folder, a run.toml, nats://host:port/run, or a tape file."
-        ),
-    ],
+    place: PlaceArgument,
     data: Annotated[
         str | None,
         typer.Option(metavar="GLOB", help="The run's own text, when it lies elsewhere by now."),
@@ -46,15 +47,9 @@ def retrain(
         int | None,
         typer.Option(min=1, metavar="MERGES", help="Tell the held-out loss after so many merges."),
     ] = None,
-    store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where the blobs are, when not as told.")
-    ] = None,
-    store_endpoint: Annotated[
-        str | None, typer.Option(metavar="URL", help="S3 server that is not AWS.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object as the last line of stdout.")
-    ] = False,
+    store: StoreOption = None,
+    store_endpoint: EndpointOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Train the learners of a run again, and compare every delta with the tape.
 
@@ -75,8 +70,7 @@ def retrain(
 
     begun_seconds = time.perf_counter()
     found = find_place(place, store, store_endpoint)
-    if found.note:
-        print(f"replay: {found.note}", file=sys.stderr, flush=True)
+    note(found.note)
     wanted = Wanted(tuple(learner or ()), until, evaluate)
     with progress("training again") as tell:
         outcome = rerun_of(found, data, wanted, tell)
@@ -84,7 +78,7 @@ def retrain(
         print(line)
     if as_json:
         seconds = time.perf_counter() - begun_seconds
-        print(json.dumps(told_as_json(outcome, seconds)), flush=True)
+        print_json(told_as_json(outcome, seconds))
     if not outcome.ok:
         raise typer.Exit(1)
 

@@ -12,17 +12,11 @@ from typing import Any
 import numpy as np
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
-from decodiloco.learner.checkpoint import Raw
+from decodiloco.learner.checkpoint import MOMENT, Raw
 from decodiloco.merge.fragment import Merged, MergeOrder
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import (
-    global_key,
-    key_of_checkpoint,
-    key_of_offer,
-    outer_key,
-    report_key,
-)
+from decodiloco.store.keys import key_of_checkpoint, key_of_offer, named_by
 from decodiloco.store.small import read_small
 from decodiloco.store.tensors import read_raw, read_tensors
 from replay.retrain.compare import Difference, distance
@@ -33,8 +27,6 @@ from replay.retrain.trainee import MadeCheckpoint, MadeDelta
 from streams.codec import pack
 from streams.events import FragmentMerged, RunClosed
 from streams.manifest import Manifest
-
-MOMENT = "moment/"
 
 
 class Judge:
@@ -152,15 +144,11 @@ class Judge:
             self._found.note(Difference(position, what), True)
 
     def _can_read(self, event: FragmentMerged) -> bool:
-        run, fragment, version = self._run, event.fragment, event.version
+        parameters, momentum, report = named_by(self._run, event)
         try:
-            for key, manifest in (
-                (global_key(run, fragment, version, event.parameters), event.parameters),
-                (outer_key(run, fragment, version, event.momentum), event.momentum),
-            ):
+            for key, manifest in (parameters, momentum):
                 read_tensors(self._store, key, manifest)
-            key = report_key(run, event.round, event.report)
-            read_small(self._store, key, event.report)
+            read_small(self._store, *report)
         except (BlobMissing, BlobCorrupt):
             return False
         return True

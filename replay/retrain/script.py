@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from decodiloco.config import Run
+from decodiloco.learner.machine import NOT_FINITE
 from decodiloco.learner.state import START, RunClock
 from decodiloco.opening import Opening
 from replay.errors import Differs
 from replay.retrain.lives import Life, Writing
-from replay.synthetic.mark import is_synthetic
+from replay.synthetic.mark import Marks
 from streams.envelope import Envelope
 from streams.events import (
     Adoption,
@@ -30,7 +31,6 @@ from streams.events import (
     RoundOpened,
 )
 
-NOT_FINITE = "not finite"
 Version = tuple[int, int]  # a fragment and its version
 
 
@@ -93,15 +93,13 @@ class _Reader:
         self._versions: dict[int, int] = {}  # of the merge that an offer is in
         self._offers: dict[int, DeltaOffered] = {}
         self._checkpoints: list[tuple[int, CheckpointStored]] = []
-        self._marks: list[bool] = []
+        self._marks = Marks()
         self._steps: list[tuple[int, int]] = [(0, 0)]  # position and step of each merge
 
     def read(self, envelope: Envelope) -> None:
         """Takes in the next fact."""
         position, event = envelope.position, envelope.event
-        mark = is_synthetic(envelope)
-        if mark is not None:
-            self._marks.append(mark)
+        self._marks.note(envelope)
         match event:
             case LearnerJoined():
                 self._joined(position, event)
@@ -131,7 +129,7 @@ class _Reader:
             script.lives = {
                 position: life for position, life in script.lives.items() if life.learner in chosen
             }
-        script.synthetic = bool(self._marks) and all(self._marks)
+        script.synthetic = self._marks.is_synthetic
         for position, life in script.lives.items():
             self._write(life, self._heard[position])
             self._count(life)
@@ -212,7 +210,8 @@ class _Reader:
     ) -> None:
         life.told_position = position
         life.told_step = max(life.told_step, event.learner_step)
-        for adoption in (*event.adopted, *getattr(event, "held", ())):
+        held = event.held if isinstance(event, DeltaOffered) else ()
+        for adoption in (*event.adopted, *held):
             here = adoption.learner_step, adoption.fragment, adoption.version
             heard.adoptions[here] = adoption
             life.counts[adoption.learner_step] = adoption.tokens_trained

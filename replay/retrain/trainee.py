@@ -7,7 +7,7 @@ what is compared: what it makes is handed to whoever asked for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -44,7 +44,7 @@ class Ground:
     corpus: Corpus
     script: Script
     versions: Versions
-    names: tuple[tuple[str, ...], ...] = field(default=())
+    names: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

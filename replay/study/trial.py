@@ -11,8 +11,11 @@ from dataclasses import replace
 import torch
 
 from decodiloco.config import Run
+from decodiloco.fragments.of_model import trained
+from decodiloco.open_run import store_opening
 from decodiloco.store.memory import MemoryStore
 from decodiloco.training.corpus import read_corpus
+from decodiloco.training.gpt import build
 from replay.retrain.rerun import Wanted, rerun
 from replay.study import baseline
 from replay.study.cases import Case
@@ -21,7 +24,6 @@ from replay.study.results import Result
 from replay.study.settings import Study, evaluate_merges, run_of, scenario_of, trial_of
 from replay.synthetic.baseline import data_parallel
 from replay.synthetic.records import synthetic_records
-from replay.synthetic.writing import store_opening
 
 
 def tried(case: Case, seed: int, study: Study) -> Result:
@@ -37,7 +39,7 @@ def tried(case: Case, seed: int, study: Study) -> Result:
 def _under_tape(case: Case, run: Run, seed: int, study: Study) -> Result:
     cluster = trial_of(case, study).cluster
     store = MemoryStore("study")
-    opening = store_opening(run, store)
+    opening = store_opening(run, trained(build(run.model)), store)
     records = synthetic_records(opening, cluster, seed)
     read = read_tape(records, opening, cluster.step_seconds)
     corpus = read_corpus(run.training, run.model.context)

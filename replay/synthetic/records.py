@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodiloco.errors import ConfigInvalid
-from decodiloco.opening import Opening, encode_opening
+from decodiloco.opening import Opening, run_opened
 from decodiloco.syncer.state import RULES
 from replay.goodput import draws
 from replay.goodput.learner import live
@@ -11,7 +11,6 @@ from replay.synthetic.cluster import Cluster, check_fits, inner_steps_of
 from replay.synthetic.schedule import Schedule, scavenged, under_failures, undisturbed
 from replay.synthetic.world import Place, World
 from streams.envelope import Envelope
-from streams.events import RunOpened
 
 STORE_URL = "memory://synthetic"  # what was made lies beside the tape, wherever that is
 TRIES = 7  # each time the run may take twice as long
@@ -30,7 +29,7 @@ def synthetic_records(opening: Opening, cluster: Cluster, seed: int) -> list[Env
     steps = inner_steps_of(opening.run, cluster.learners)
     seconds = (1.5 * steps + SLACK_STEPS) * max(cluster.step_seconds)
     for _ in range(TRIES):
-        world = World(opening, opened_by(opening), cluster, seed)
+        world = World(opening, run_opened(opening, STORE_URL, RULES), cluster, seed)
         for place in _places(cluster, seed, seconds):
             world.seat(place)
         if world.play(seconds):
@@ -40,19 +39,6 @@ def synthetic_records(opening: Opening, cluster: Cluster, seed: int) -> list[Env
         f"run {opening.run.name} does not come to its end on this cluster: after "
         f"{seconds / 2.0:.3g} s {world.state.step} merges and {world.state.tokens:,} tokens are "
         "done; are there ever enough learners at once for its quorum?"
-    )
-
-
-def opened_by(opening: Opening) -> RunOpened:
-    """The first fact of a synthetic run."""
-    _, manifest = encode_opening(opening)
-    return RunOpened(
-        run=opening.run.name,
-        config_digest=opening.config_digest,
-        layout_digest=opening.layout.digest,
-        store=STORE_URL,
-        opening=manifest,
-        rules=RULES,
     )
 
 

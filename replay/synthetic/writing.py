@@ -10,12 +10,8 @@ from pathlib import Path
 from decodiloco.config import Run
 from decodiloco.errors import ConfigInvalid
 from decodiloco.fragments.of_model import trained
-from decodiloco.learner.copies import copied
-from decodiloco.opening import Opening, encode_opening
-from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import global_key, opening_key
+from decodiloco.open_run import store_opening
 from decodiloco.store.open_store import open_store
-from decodiloco.store.tensors import encode_tensors
 from decodiloco.training.gpt import build
 from replay.errors import Unwritable
 from replay.place import STORE_NAME, TAPE_NAME
@@ -62,7 +58,7 @@ def write_synthetic(folder: Path, run: Run, cluster: Cluster, seed: int) -> Writ
         raise Unwritable(f"{folder}: {error.strerror or error}") from None
     store = open_store((folder / STORE_NAME).resolve().as_uri())
     try:
-        opening = store_opening(run, store)
+        opening = store_opening(run, trained(build(run.model)), store)
     finally:
         store.close()
     records = synthetic_records(opening, cluster, seed)
@@ -91,19 +87,3 @@ def _written(tape: Path, run: Run, cluster: Cluster, records: list[Envelope]) ->
         goodput=envelope.event.tokens / most,
         digest=records[-1].digest.hex(),
     )
-
-
-def store_opening(run: Run, store: BlobStore) -> Opening:
-    """The opening of this run with the built-in model, its bytes stored first."""
-    ours = trained(build(run.model))
-    layout = ours.layout(run)
-    manifests = []
-    for fragment in range(layout.fragments):
-        names = [tensor.name for tensor in layout.of(fragment)]
-        encoded = encode_tensors(copied(ours.tensors, names), run.codecs.fragment)
-        store.put(global_key(run.name, fragment, 0, encoded.manifest), encoded.parts)
-        manifests.append(encoded.manifest)
-    opening = Opening(run, layout, tuple(manifests))
-    payload, manifest = encode_opening(opening)
-    store.put(opening_key(run.name, manifest), [payload])
-    return opening

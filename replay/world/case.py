@@ -10,10 +10,11 @@ import numpy as np
 
 from decodiloco.config import Run
 from decodiloco.fragments.layout import Layout, Tensor
-from decodiloco.opening import Opening, encode_opening
+from decodiloco.opening import Opening, encode_opening, run_opened
 from decodiloco.store.keys import global_key, opening_key
 from decodiloco.store.tensors import encode_tensors
 from decodiloco.syncer.grace import quantile
+from decodiloco.syncer.state import RULES
 from replay.world.places import WorldStore
 from streams.events import RunOpened
 from streams.manifest import Manifest
@@ -66,19 +67,11 @@ def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
     opening = Opening(run, layout, first)
     payload, manifest = encode_opening(opening)
     store.put(opening_key(RUN, manifest), [payload])
-    opened = RunOpened(
-        run=RUN,
-        config_digest=run.digest,
-        layout_digest=layout.digest,
-        store=store.url,
-        opening=manifest,
-        rules=1,
-    )
     return Case(
         seed=seed,
         merges=merges,
         opening=opening,
-        opened=opened,
+        opened=run_opened(opening, store.url, RULES),
         learners=learners,
         syncers=tuple(f"syncer-{number + 1}" for number in range(random.choice((1, 2, 2, 3)))),
         merge_seconds=random.uniform(0.02, 0.3),

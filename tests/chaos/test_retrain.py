@@ -51,7 +51,7 @@ def test_one_learner_is_trained_again_as_far_as_asked(finished_demo: Path) -> No
     found = told(out)
     assert (code, found["events"]) == (0, 60), err
     assert {one["learner"] for one in found["learners"]} == {"b"}
-    assert found["identical"] == found["deltas"]
+    assert found["identical"] == found["deltas"] > 0
 
 
 def test_what_cannot_be_meant_is_refused(finished_demo: Path) -> None:

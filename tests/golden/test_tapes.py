@@ -75,18 +75,19 @@ def test_another_process_with_another_order_of_hashes_comes_to_the_same(
 ) -> None:
     tape, numbers = golden
     position, digest = max(numbers["states"].items(), key=lambda item: int(item[0]))
-    for command in (("verify",), ("state", "--at", position)):
+    for arguments, field, expected in (
+        (("verify", str(tape)), "merges_checked", numbers["merges"]),
+        (("state", str(tape), "--at", position), "digest", digest),
+    ):
         done = subprocess.run(
-            [sys.executable, "-m", "replay.cli", command[0], str(tape), *command[1:], "--json"],
+            [sys.executable, "-m", "replay.cli", *arguments, "--json"],
             capture_output=True,
             text=True,
             timeout=120,
             env={**os.environ, "PYTHONHASHSEED": "20", "OMP_NUM_THREADS": "1"},
         )
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
-        told = json.loads(done.stdout.splitlines()[-1])
-        assert told.get("digest", digest) == digest
-        assert told.get("merges_checked", numbers["merges"]) == numbers["merges"]
+        assert json.loads(done.stdout.splitlines()[-1])[field] == expected
 
 
 def test_the_live_tape_holds_a_killed_learner_that_came_back_and_a_takeover() -> None:

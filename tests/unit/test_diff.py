@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
+import pytest
+
 from decodiloco.opening import Opening
 from replay.diff.fields import Changed, changed, told
 from replay.diff.knowledge import knowledge_of
@@ -184,6 +186,18 @@ def test_no_more_merges_are_told_than_were_asked_for() -> None:
     found = compared(merged_desk().tape, merged_desk(left_out=True).tape)
 
     assert lines(found, 0)[-1] == "and 1 more fragments part (--merges 1 shows all)"
+
+
+def test_merges_beyond_those_that_are_held_are_counted_and_it_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("merges", "report"):
+        monkeypatch.setattr(f"replay.diff.{module}.MERGES_MAX", 0)
+
+    told = lines(compared(merged_desk().tape, merged_desk(left_out=True).tape))
+
+    assert any("merges from there on: A 1, B 1;" in line for line in told)
+    assert told[-1] == "of each side the first 0 were compared"
 
 
 def test_two_runs_name_the_settings_and_tensors_in_which_they_differ() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -224,6 +225,21 @@ def test_one_store_is_not_compared_with_itself(tape: Path) -> None:
     assert done.returncode == 0
     assert "both tapes name one store" in done.stderr
     assert "0 blobs compared" in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_changes_no_verdict(tape: Path, longer: Path) -> None:
+    left, stdout = os.pipe()
+    os.close(left)
+    for other, code in ((tape, 0), (longer, 1)):
+        done = subprocess.run(
+            [sys.executable, "-m", "replay.cli", "diff", str(tape), str(other), "--json"],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (code, "")
+    os.close(stdout)
 
 
 @pytest.mark.parametrize("arguments", [("nowhere",), ("nowhere", "--json")])

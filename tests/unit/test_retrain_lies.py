@@ -86,10 +86,14 @@ def test_a_checkpoint_behind_an_adoption_that_nobody_told_does_not_break_the_pro
 
 def test_any_other_checkpoint_that_differs_does():
     run = cut_off()
-    stored = [each.event for each in run.tape if isinstance(each.event, CheckpointStored)]
-    lie = told(manifest=stored[-1].manifest)
+    stored = [each for each in run.tape if isinstance(each.event, CheckpointStored)]
+    assert isinstance(stored[-1].event, CheckpointStored)
+    lie = told(manifest=stored[-1].event.manifest)
 
-    assert not again(run, changed(run.tape, CheckpointStored, lie, 0)).ok
+    found = again(run, changed(run.tape, CheckpointStored, lie, 0))
+
+    assert found.first_broken is not None and not found.ok
+    assert found.first_broken.position == stored[0].position
 
 
 def test_a_cursor_that_is_of_no_trainer_of_ours_is_refused(run: TrainedRun):
