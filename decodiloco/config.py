@@ -82,7 +82,8 @@ class Outer(Table):
         0.9,
         ge=0,
         lt=1,
-        description="Outer momentum; 0.5 where a fragment gets fewer than about 100 versions.",
+        description="Outer momentum; 0.5 where a fragment gets fewer than about 100 versions, and "
+        "for H < 24.",
     )
 
 

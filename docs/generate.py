@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: events, config, commands, goodput. `make docs` runs it.
+"""Writes the reference pages from the code. `make docs` runs it.
 
 A test holds each page against what this module makes, so a page is never edited by hand.
 """

@@ -35,7 +35,7 @@ class CountersGrow(Invariant):
 
 
 class RefusalsTellWhy(Invariant):
-    """A refused offer says why, is no answer, and settles nothing that is merged."""
+    """A refused offer says why, and comes from a learner that has joined."""
 
     name = "refusals tell why"
 

@@ -34,7 +34,9 @@ def study(
     processes: Annotated[int, typer.Option(min=1, max=256, help="Cases at once.")] = 2,
     steps: Annotated[
         int | None,
-        typer.Option(min=20, help="Shorter or longer runs; into another file of results."),
+        typer.Option(
+            min=20, max=10**6, help="Shorter or longer runs; into another file of results."
+        ),
     ] = None,
     file: Annotated[
         Path, typer.Option("--results", metavar="FILE", help="Read, and added to.")

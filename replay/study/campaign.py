@@ -6,12 +6,12 @@ A case and seed that the file has is not run again, so a campaign that was stopp
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
+from replay.commit import commit
 from replay.progress import Tell
 from replay.study.cases import Case
 from replay.study.results import (
@@ -22,8 +22,6 @@ from replay.study.results import (
     read_results,
 )
 from replay.study.settings import Study
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_campaign(
@@ -57,7 +55,7 @@ def circumstances(study: Study) -> Circumstances:
     return Circumstances(
         settings=study.digest,
         study=study.model_dump(mode="json"),
-        commit=_commit(),
+        commit=commit(),
         torch=version("torch"),
         cpu=_cpu(),
     )
@@ -83,22 +81,6 @@ def _trial() -> Callable[[Case, int, Study], Result]:
     from replay.study.trial import tried
 
     return tried
-
-
-def _commit() -> str:
-    """This code's commit, with a mark when files differ from it."""
-    try:
-        told = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return told.stdout.strip()
 
 
 def _cpu() -> str:

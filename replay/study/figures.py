@@ -95,7 +95,7 @@ def _scavenging(summary: Summary) -> Chart:
 
 
 def _curves(summary: Summary) -> Chart:
-    """Mean loss along the run, from the first tenth on, for each number of learners."""
+    """Mean loss along the run, once a fifth is trained, for each number of learners."""
     series = []
     for m in (1, *LEARNERS):
         results = summary.of(Case(learners=m))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -58,6 +59,7 @@ class Result:
 
 RESULT = TypeAdapter(Result)
 CIRCUMSTANCES = TypeAdapter(Circumstances)
+Line = TypeVar("Line")
 
 
 def read_results(path: Path, study: Study | None = None) -> list[Result]:
@@ -74,20 +76,17 @@ def read_results(path: Path, study: Study | None = None) -> list[Result]:
                     f"{study.digest}: name another file with --results"
                 )
             continue
-        try:
-            found.append(RESULT.validate_python(told))
-        except ValidationError as error:
-            fault = error.errors()[0]
-            raise ConfigInvalid(
-                f"{path} line {number} is no result of the study: "
-                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
-            ) from None
+        found.append(_checked(RESULT, told, f"{path} line {number}"))
     return found
 
 
 def circumstances_of(path: Path) -> list[Circumstances]:
     """Under what the results of a file were made, in its order."""
-    return [CIRCUMSTANCES.validate_python(told) for told in _lines(path) if "settings" in told]
+    return [
+        _checked(CIRCUMSTANCES, told, f"{path} line {number}")
+        for number, told in enumerate(_lines(path), 1)
+        if "settings" in told
+    ]
 
 
 def add_circumstances(path: Path, circumstances: Circumstances) -> None:
@@ -100,6 +99,16 @@ def add_circumstances(path: Path, circumstances: Circumstances) -> None:
 def add_result(path: Path, result: Result) -> None:
     """Adds a line."""
     _add(path, asdict(result))
+
+
+def _checked(form: TypeAdapter[Line], told: dict[str, object], where: str) -> Line:
+    try:
+        return form.validate_python(told)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise ConfigInvalid(
+            f"{where} is no result of the study: {'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        ) from None
 
 
 def _add(path: Path, told: dict[str, object]) -> None:

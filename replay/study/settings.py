@@ -126,4 +126,4 @@ def _adoption(case: Case, study: Study) -> Adoption:
         case "blend":
             return Adoption(alpha=study.blend)
         case "carry":
-            return Adoption.model_validate({"carry": True})
+            return Adoption(carry=True)

@@ -7,6 +7,7 @@ of two cases is what is left of (case, seed) after the case's and the seed's mea
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -61,8 +62,7 @@ def student_95(freedom: int) -> float:
 
 def spread_of(values: Sequence[float]) -> Spread:
     """Mean and sample deviation."""
-    mean = math.fsum(values) / len(values)
-    return Spread(mean, _deviation(values), len(values))
+    return Spread(statistics.fmean(values), _deviation(values), len(values))
 
 
 class Summary:
@@ -94,7 +94,7 @@ class Summary:
             return None
         deviation = _deviation(pairs)
         error = None if deviation is None else deviation / math.sqrt(len(pairs))
-        return Difference(math.fsum(pairs) / len(pairs), error, len(pairs))
+        return Difference(statistics.fmean(pairs), error, len(pairs))
 
     def noise(self, cases: Sequence[Case]) -> Noise | None:
         """Of these cases' differences: residuals of case and seed, over the seeds all have."""
@@ -106,9 +106,9 @@ class Summary:
         if freedom < 1:
             return None
         losses = [[row[seed].loss for seed in seeds] for row in rows]
-        of_case = [math.fsum(row) / len(seeds) for row in losses]
-        of_seed = [math.fsum(column) / len(rows) for column in zip(*losses, strict=True)]
-        whole = math.fsum(of_case) / len(rows)
+        of_case = [statistics.fmean(row) for row in losses]
+        of_seed = [statistics.fmean(column) for column in zip(*losses, strict=True)]
+        whole = statistics.fmean(of_case)
         squares = math.fsum(
             (loss - of_case[one] - of_seed[other] + whole) ** 2
             for one, row in enumerate(losses)
@@ -118,7 +118,4 @@ class Summary:
 
 
 def _deviation(values: Sequence[float]) -> float | None:
-    if len(values) < 2:
-        return None
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return statistics.stdev(values) if len(values) > 1 else None

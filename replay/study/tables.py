@@ -157,8 +157,8 @@ def _momentum(summary: Summary) -> Iterator[str]:
     for mu in MOMENTA:
         cases = [Case(momentum=mu, inner_steps=steps) for steps in INNER_STEPS]
         yield _row(f"{mu:g}", *(_loss(summary, case) for case in cases))
-    versions = (_versions(summary, Case(momentum=0.5, inner_steps=steps)) for steps in INNER_STEPS)
-    yield _row("versions of a fragment", *versions)
+    halves = [Case(momentum=0.5, inner_steps=steps) for steps in INNER_STEPS]
+    yield _row("versions of a fragment", *(_number(summary, case, "versions") for case in halves))
 
 
 def _scavenging(summary: Summary) -> Iterator[str]:
@@ -258,12 +258,6 @@ def _time(summary: Summary, case: Case) -> str:
         return NOTHING
     ours = summary.spread(case, "elapsed_steps").mean
     return f"{ours / summary.spread(BASE, 'elapsed_steps').mean:.3f}"
-
-
-def _versions(summary: Summary, case: Case) -> str:
-    if not summary.has(case):
-        return NOTHING
-    return f"{summary.spread(case, 'versions').mean:.0f}"
 
 
 def _chips(chips: int) -> str:

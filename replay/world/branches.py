@@ -33,6 +33,7 @@ RARE = (
     "the answer to a call is lost: append",
     "the answer to a call is lost: put",
     "the answer to a call is lost: say",
+    "the answer to a call is lost: transfer",
     "the store answers with an error",
 )
 

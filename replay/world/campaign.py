@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,22 +33,24 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A seed whose run broke an invariant: how, and with how few hardships it still does."""
+    """A seed whose run broke an invariant: how, and with how few hardships it still does.
+
+    `hardships` None: all that the seed draws.
+    """
 
     seed: int
     invariant: str
     what: str
-    hardships: tuple[str, ...]
-    shrunk: bool
+    hardships: tuple[str, ...] | None
     folder: str
 
     @property
     def command(self) -> str:
         """What plays just this again."""
-        named = ",".join(self.hardships) or NONE
-        return f"replay simulate --seed {self.seed}" + (
-            f" --hardships {named}" if self.shrunk else ""
-        )
+        alone = f"replay simulate --seed {self.seed}"
+        if self.hardships is None:
+            return alone
+        return f"{alone} --hardships {','.join(self.hardships) or NONE}"
 
 
 @dataclass(slots=True)
@@ -117,12 +120,11 @@ def _played(seeds: range, wanted: Sequence[str] | None, processes: int) -> Itera
     if processes == 1 or len(seeds) == 1:
         yield from (told_of(seed, wanted) for seed in seeds)
         return
-    names = None if wanted is None else tuple(wanted)
     pool = ProcessPoolExecutor(
         processes, mp_context=get_context("spawn"), initializer=collect_seldom
     )
     try:
-        yield from pool.map(_Player(names), seeds, chunksize=2)
+        yield from pool.map(partial(told_of, wanted=wanted), seeds, chunksize=2)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -134,28 +136,17 @@ def collect_seldom() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-@dataclass(frozen=True)
-class _Player:
-    """Plays a seed in another process."""
-
-    wanted: tuple[str, ...] | None
-
-    def __call__(self, seed: int) -> Told:
-        return told_of(seed, self.wanted)
-
-
 def _failed(told: Told, wanted: Sequence[str] | None, folder: Path, before: int) -> Failed:
     assert told.broken is not None
     invariant = told.broken.invariant
-    names = tuple(hardship.name for hardship in told.hardships)
-    can_shrink = before < SHRUNK_MAX
-    if can_shrink:
+    names = None if wanted is None else tuple(wanted)
+    if before < SHRUNK_MAX:
         names = shrink(told, lambda kept: _breaks(told.seed, kept, invariant))
-    world = play(told.seed, names if can_shrink else wanted)
+    world = play(told.seed, names)
     again = world.play()
     place = keep(world, folder / f"seed-{told.seed}")
     broken = again.broken or told.broken
-    return Failed(told.seed, broken.invariant, str(broken), names, can_shrink, str(place))
+    return Failed(told.seed, broken.invariant, str(broken), names, str(place))
 
 
 def _breaks(seed: int, names: Sequence[str], invariant: str) -> bool:

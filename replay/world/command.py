@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replay.commit import commit
 from replay.progress import progress
 from streams.errors import AskedWrongly
 
@@ -121,8 +122,10 @@ def _lines(told: Campaign, seconds: float) -> Iterator[str]:
         yield f"  {told.checked[name]:>12,}  {name}"
     for branch in told.missed:
         yield f"NEVER TAKEN: {branch}"
+    if told.missed:
+        yield "  play other seeds; what none takes, no hardship comes to any more"
     for failed in told.failed:
-        yield f"FAILED seed {failed.seed}, commit {_commit()}: {failed.what}"
+        yield f"FAILED seed {failed.seed}, commit {commit()}: {failed.what}"
         yield f"  again: {failed.command}"
         yield f"  record: {failed.folder}"
     yield f"tape digest {told.tape_digest.hex()[:16]}" + ("" if told.failed else "; all held")
@@ -149,18 +152,6 @@ def _as_json(told: Campaign, seconds: float) -> dict[str, object]:
         "checked": dict(told.checked),
         "branches": dict(told.branches),
         "never_taken": list(told.missed),
-        "commit": _commit(),
+        "commit": commit(),
         "seconds": round(seconds, 2),
     }
-
-
-def _commit() -> str:
-    """The commit of the code that runs, where it runs from a clone; else its version."""
-    import subprocess
-    from importlib.metadata import version
-
-    here = Path(__file__).resolve().parent
-    asked = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True
-    )
-    return asked.stdout.strip() or f"version {version('decodiloco')}"

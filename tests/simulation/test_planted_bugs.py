@@ -8,11 +8,13 @@ import pytest
 
 from replay.invariants.all_of_them import every_invariant
 from replay.progress import silently
+from replay.world import campaign
 from replay.world.campaign import run_campaign
 from tests.simulation.catching import catch, measured
 from tests.simulation.planted_bugs import BUGS, planted
 
 # Tripped by no planted fault: what they look at is asserted in the machine before it is written.
+# tests/unit/test_invariants_of_a_run.py trips them by hand.
 UNTRIPPED = {"versions by one", "facts follow", "bounded state", "refusals tell why"}
 
 
@@ -43,8 +45,18 @@ def test_a_planted_bug_is_gone_after_the_test() -> None:
 
 def test_a_failing_seed_is_shrunk_to_what_it_needs_and_leaves_its_record(tmp_path: Path) -> None:
     with planted(BUGS["strange letter stops"]):
-        campaign = run_campaign(range(5, 6), ("malformed", "churn"), tmp_path, 1, silently)
-    (failed,) = campaign.failed
+        found = run_campaign(range(5, 6), ("malformed", "churn"), tmp_path, 1, silently)
+    (failed,) = found.failed
     assert failed.command.startswith("replay simulate --seed 5 --hardships malformed.")
-    assert (len(failed.hardships), failed.invariant) == (1, "no machine stumbles")
+    assert (len(failed.hardships or ()), failed.invariant) == (1, "no machine stumbles")
     assert sorted(path.name for path in Path(failed.folder).iterdir()) == ["run.tape", "store"]
+
+
+def test_a_failing_seed_that_is_not_shrunk_is_played_again_as_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "SHRUNK_MAX", 0)
+    with planted(BUGS["strange letter stops"]):
+        found = run_campaign(range(5, 6), ("malformed", "churn"), tmp_path, 1, silently)
+    (failed,) = found.failed
+    assert failed.command == "replay simulate --seed 5 --hardships malformed,churn"

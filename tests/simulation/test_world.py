@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from replay import cli
 from replay.place import find_place
 from replay.progress import silently
 from replay.verify import verify_place
-from replay.world.branches import declared
+from replay.world import branches
 from replay.world.campaign import keep, play, run_campaign, told_of
 from replay.world.plan import KINDS
 from replay.world.world import World
@@ -86,11 +87,18 @@ def test_a_hardship_is_the_same_whatever_others_are_left_out() -> None:
     assert chosen and all(all_of_them[one.name] == one for one in chosen)
 
 
-def test_a_campaign_that_never_took_a_rare_branch_fails(tmp_path: Path) -> None:
-    from replay.world import branches
-
-    assert branches.missed({}, branches.SEEDS_ENOUGH) == declared()
+def test_a_campaign_that_never_took_a_rare_branch_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert branches.missed({}, branches.SEEDS_ENOUGH) == branches.declared()
     assert branches.missed({}, branches.SEEDS_ENOUGH - 1) == ()
+    monkeypatch.setattr(branches, "SEEDS_ENOUGH", 1)
+    told = CliRunner().invoke(cli.app, ["simulate", "--seed", "3", "--json"])
+    found = json.loads(told.stdout.splitlines()[-1])
+    assert (told.exit_code, found["ok"], found["failed"]) == (1, False, [])
+    left = [branch for branch in branches.declared() if branch not in found["branches"]]
+    assert found["never_taken"] == left != []
+    assert f"NEVER TAKEN: {left[0]}" in told.stdout.splitlines()
     campaign = run_campaign(range(3, 4), (), tmp_path, 1, silently)
     assert campaign.ok and campaign.missed == ()
 

@@ -10,13 +10,17 @@ import pytest
 from typer.testing import CliRunner
 
 from decodiloco.store.open_store import open_store
+from decodiloco.syncer.state import State
 from replay import cli
 from replay.errors import InvariantBroken
-from replay.invariants import Invariants
+from replay.invariants import Invariants, all_of_them
 from replay.invariants.of_place import check_place
+from replay.invariants.of_state import BoundedState
+from replay.invariants.of_tokens import RefusalsTellWhy
 from replay.place import find_place
 from replay.progress import silently
 from streams.events import FragmentMerged, LearnerJoined, WindowClosed
+from tests.builders import refused
 from tests.real_run import RealRun
 
 
@@ -33,6 +37,7 @@ def test_every_invariant_of_facts_and_bytes_is_checked_on_a_recorded_run(
 ) -> None:
     invariants, broken = check_place(find_place(run[1]), silently)
     assert broken is None
+    assert tuple(map(type, invariants.every)) == all_of_them.every_invariant()
     unchecked = {one.name for one in invariants.every if not one.checked}
     assert unchecked == {
         "no machine stumbles", "acknowledged stands", "recording goes on", "same bytes from all",
@@ -71,3 +76,29 @@ def test_a_fact_that_cannot_be_is_told_by_the_invariant_that_it_breaks(
     with pytest.raises(InvariantBroken) as broken:
         one.tell(invariants.ledger, replace(spoilt, event=spoilt.event.model_copy(update=changes)))
     assert (broken.value.invariant, broken.value.position) == (name, spoilt.position)
+
+
+def test_a_refusal_of_one_that_never_joined_is_told(run: tuple[RealRun, Path]) -> None:
+    invariants, one = Invariants(run[0].opening), replace(run[0].tape[1], event=refused("stranger"))
+    with pytest.raises(InvariantBroken, match="stranger never joined"):
+        RefusalsTellWhy().tell(invariants.ledger, one)
+
+
+def test_a_state_in_which_something_piles_up_is_told(run: tuple[RealRun, Path]) -> None:
+    state = Invariants(run[0].opening).state
+    BoundedState().look(state)
+    with pytest.raises(InvariantBroken, match="1000 untold superseded offers; at most 64"):
+        BoundedState().look(replace(state, superseded=tuple(range(1000))))
+
+
+def test_a_fact_that_the_fold_cannot_take_is_told_with_its_kind(
+    run: tuple[RealRun, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumbles(*_: object) -> State:
+        raise LookupError("no such round")
+
+    invariants = Invariants(run[0].opening)
+    monkeypatch.setattr(all_of_them, "fold", stumbles)
+    with pytest.raises(InvariantBroken, match="run_opened: LookupError: no such round") as broken:
+        invariants.tell(run[0].tape[0])
+    assert broken.value.invariant == "facts follow"

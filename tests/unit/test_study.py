@@ -145,6 +145,13 @@ def test_a_file_that_holds_no_results_is_named(tmp_path: Path, line: str) -> Non
         read_results(file)
 
 
+def test_circumstances_that_are_none_are_named_by_their_line(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text('{"settings": "7dd0a9727fb1e83d"}\n')
+    with pytest.raises(ConfigInvalid, match=r"results\.jsonl line 1 .* study: Field required"):
+        circumstances_of(file)
+
+
 def test_lines_of_results_are_json_with_sorted_keys(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     add_result(file, result(BASE, 0, 2.0))
