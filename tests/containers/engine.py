@@ -1,0 +1,140 @@
+"""A container engine as the tests use it: docker with its compose, or podman with podman-compose.
+
+Knows commands, not what runs in the containers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HEALTH_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """`program` runs containers, `compose` runs compose files on it."""
+
+    program: str
+    compose: tuple[str, ...]
+
+    def run(self, *words: str, seconds: float = 120.0, check: bool = True) -> str:
+        """A command's stdout. Raises AssertionError with what it said when it fails."""
+        return _told([self.program, *words], None, seconds, check)
+
+    def runs_health_checks(self) -> bool:
+        """Docker's engine does; podman leaves that to systemd, where there is one."""
+        return self.program != "podman" or Path("/run/systemd/private").exists()
+
+    def has(self, image: str) -> bool:
+        """Whether an image is on this machine."""
+        return bool(self.run("images", "--quiet", image))
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One compose file in a folder, under a project name of its own."""
+
+    engine: Engine
+    folder: Path
+    name: str
+
+    def compose(self, *words: str, seconds: float = 180.0, check: bool = True) -> str:
+        """A compose command's stdout."""
+        command = [*self.engine.compose, "-p", self.name]
+        for file in ("compose.yaml", "compose.override.yaml"):
+            command += ["-f", file]
+        return _told([*command, *words], self.folder, seconds, check)
+
+    def container(self, service: str) -> str:
+        """The name of a service's only container."""
+        joint = "_" if self.engine.program == "podman" else "-"
+        return joint.join((self.name, service, "1"))
+
+    def state(self, service: str) -> str:
+        """created, running, paused, exited ..."""
+        told = self.engine.run("inspect", "--format", "{{.State.Status}}", self.container(service))
+        return told.strip()
+
+    def exit_code(self, service: str) -> int:
+        """Of a container that has ended."""
+        name = self.container(service)
+        return int(self.engine.run("inspect", "--format", "{{.State.ExitCode}}", name))
+
+    def log(self, service: str) -> str:
+        """What it has said so far, on stdout and stderr."""
+        done = subprocess.run(
+            [self.engine.program, "logs", self.container(service)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout
+
+    @contextmanager
+    def health_checked(self, services: Sequence[str]) -> Iterator[None]:
+        """Runs the services' health checks meanwhile, where the engine does not do it itself."""
+        if self.engine.runs_health_checks():
+            yield
+            return
+        over = threading.Event()
+
+        def check() -> None:
+            while not over.wait(HEALTH_SECONDS):
+                for service in services:
+                    name = self.container(service)
+                    self.engine.run("healthcheck", "run", name, check=False)
+
+        thread = threading.Thread(target=check, name="health checks")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def find_engine() -> Engine | str:
+    """The engine of this machine, or the reason why there is none."""
+    beside = Path(sys.executable).with_name("podman-compose")
+    if shutil.which("docker") and _answers(["docker", "info"]):
+        if _answers(["docker", "compose", "version"]):
+            return Engine("docker", ("docker", "compose"))
+        return "docker answers, but `docker compose` is not installed"
+    if shutil.which("podman") and _answers(["podman", "info"]):
+        if beside.exists():
+            return Engine("podman", (str(beside),))
+        return 'podman answers, but podman-compose is not here: pip install "decodiloco[dev]"'
+    return "neither docker nor podman answers on this machine"
+
+
+def _answers(command: Sequence[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _told(command: Sequence[str], folder: Path | None, seconds: float, check: bool) -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+        env={**os.environ, "PODMAN_COMPOSE_WARNING_LOGS": "false"},
+    )
+    assert not check or done.returncode == 0, (
+        f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    )
+    return done.stdout

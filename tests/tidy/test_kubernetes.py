@@ -1,0 +1,156 @@
+"""deploy/kubernetes: the manifests obey the API's schemas and name only what there is."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from typer.main import get_command
+
+from decodiloco.config import load_config
+from tests.tidy.house import ROOT, text_of
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+VERSIONS = ("1.31.0", kubernetes_validate.latest_version())
+KUSTOMIZATIONS = sorted(path.parent for path in FOLDER.rglob("kustomization.yaml"))
+RUN_TOML = "/etc/decodiloco/run.toml"
+
+
+def manifests() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every object of every file that a kustomization names as a resource."""
+    for folder in KUSTOMIZATIONS:
+        for resource in kustomization(folder)["resources"]:
+            path = folder / resource
+            if path.is_file():
+                for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+                    yield path, document
+
+
+def kustomization(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))
+    return loaded
+
+
+def name_of(case: tuple[Path, dict[str, Any]]) -> str:
+    path, document = case
+    return f"{path.relative_to(FOLDER)}:{document['kind']}/{document['metadata']['name']}"
+
+
+MANIFESTS = list(manifests())
+PODS = [
+    (name_of(case), case[1]["spec"]["template"]["spec"], case[1])
+    for case in MANIFESTS
+    if "template" in case[1]["spec"]
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", MANIFESTS, ids=name_of)
+def test_a_manifest_obeys_the_schema(case: tuple[Path, dict[str, Any]], version: str) -> None:
+    kubernetes_validate.validate(case[1], version, strict=True)
+
+
+def test_a_kustomization_names_files_that_are_there() -> None:
+    assert len(KUSTOMIZATIONS) >= 2
+    for folder in KUSTOMIZATIONS:
+        told = kustomization(folder)
+        named = list(told["resources"])
+        for generator in told.get("configMapGenerator", ()):
+            named += generator["files"]
+        for one in named:
+            assert (folder / one).exists(), f"{folder.name}: {one}"
+
+
+def test_every_file_is_named_by_a_kustomization() -> None:
+    for path in FOLDER.rglob("*"):
+        if path.is_file() and path.name != "kustomization.yaml":
+            assert path.name in (path.parent / "kustomization.yaml").read_text("utf-8"), path
+
+
+@pytest.mark.parametrize(("name", "pod", "owner"), PODS, ids=[pod[0] for pod in PODS])
+def test_a_pod_runs_a_command_that_there_is(
+    name: str, pod: dict[str, Any], owner: dict[str, Any]
+) -> None:
+    app: Any = get_command(importlib.import_module("decodiloco.cli").app)
+    for container in pod["containers"]:
+        if container["image"] != "decodiloco:local":
+            continue
+        command, *words = container["args"]
+        words = [word.replace("$(JOB_COMPLETION_INDEX)", "0") for word in words]
+        parsed = app.commands[command].make_context(command, words)
+        assert RUN_TOML in (str(parsed.params.get("config")), parsed.params.get("run"))
+        if "$(JOB_COMPLETION_INDEX)" in " ".join(container["args"]):
+            assert owner["spec"]["completionMode"] == "Indexed"
+
+
+@pytest.mark.parametrize(("name", "pod", "owner"), PODS, ids=[pod[0] for pod in PODS])
+def test_a_pod_is_locked_up_and_has_its_volumes_ports_and_limits(
+    name: str, pod: dict[str, Any], owner: dict[str, Any]
+) -> None:
+    claims = owner["spec"].get("volumeClaimTemplates", ())
+    volumes = {volume["name"] for volume in pod.get("volumes", ())}
+    volumes |= {claim["metadata"]["name"] for claim in claims}
+    for container in pod["containers"]:
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+        assert container["resources"]["requests"] and container["resources"]["limits"]
+        ports = {port["name"] for port in container.get("ports", ())}
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            if probe in container:
+                assert container[probe]["httpGet"]["port"] in ports
+        if container["image"] == "decodiloco:local":
+            assert pod["securityContext"]["runAsNonRoot"] is True
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_services_and_budgets_select_pods_that_there_are() -> None:
+    labels = [
+        document["spec"]["template"]["metadata"]["labels"]
+        for _, document in MANIFESTS
+        if "template" in document["spec"]
+    ]
+    for case in MANIFESTS:
+        spec = case[1]["spec"]
+        if case[1]["kind"] == "Service":
+            assert spec["selector"] in labels, name_of(case)
+        if case[1]["kind"] == "PodDisruptionBudget":
+            assert spec["selector"]["matchLabels"] in labels, name_of(case)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("run.toml")), ids=lambda p: p.parent.name)
+def test_a_run_reaches_the_servers_that_the_manifests_start(path: Path) -> None:
+    config = load_config(path)
+    (nats,) = [
+        document
+        for _, document in MANIFESTS
+        if document["kind"] == "StatefulSet" and document["metadata"]["name"] == "nats"
+    ]
+    names = [f"nats-{index}.nats" for index in range(nats["spec"]["replicas"])]
+    assert config.here.nats.split(",") == [f"nats://{name}:4222" for name in names]
+    assert config.run.tape_replicas == len(names)
+    routes = re.findall(r'"nats://([^:"]+):6222"', text_of("deploy/kubernetes/cluster/cluster.conf"))
+    assert routes == names
+    if config.here.store_endpoint is not None:
+        assert config.here.store_endpoint == "http://object-store:8333"
+
+
+def test_learners_and_rounds_agree() -> None:
+    (learners,) = [
+        document
+        for _, document in MANIFESTS
+        if document["kind"] == "Job" and document["metadata"]["name"] == "learners"
+    ]
+    for path in FOLDER.rglob("run.toml"):
+        assert load_config(path).run.learners_min <= learners["spec"]["parallelism"]
+
+
+def test_the_servers_are_set_as_everywhere() -> None:
+    base = text_of("deploy/kubernetes/cluster/server.conf")
+    assert base == text_of("deploy/nats/server.conf")
+    assert "sync_interval: always" in base

@@ -1,0 +1,66 @@
+"""deploy/slurm, systemd and skypilot: the commands and options that they type exist."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import re
+import shlex
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from tests.tidy.house import ROOT, text_of
+
+SBATCH = "deploy/slurm/learners.sbatch"
+UNITS = sorted(path.name for path in (ROOT / "deploy" / "systemd").glob("*.service"))
+SKYPILOT = "deploy/skypilot/learner.yaml"
+
+
+def parsed(line: str) -> Any:
+    """What our command line makes of a line that types it, variables taken for ids."""
+    words = shlex.split(line.split("decodiloco ", 1)[1])
+    plain = [re.sub(r"\$\{?\w+\}?|%i", "7", word) for word in words]
+    app: Any = get_command(importlib.import_module("decodiloco.cli").app)
+    return app.commands[plain[0]].make_context(plain[0], plain[1:])
+
+
+def test_slurm_types_a_command_that_there_is() -> None:
+    text = text_of(SBATCH).replace("\\\n", " ")
+    (line,) = re.findall(r"srun (.*) \|\| code", text)
+    told = parsed(line)
+    assert told.info_name == "learner"
+    assert told.params["id_"] == "learner-7"
+    assert told.params["settings"] == ["here.threads=7"]
+    subprocess.run(["bash", "-n", str(ROOT / SBATCH)], check=True)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_unit_types_a_command_that_there_is(unit: str) -> None:
+    settings = configparser.ConfigParser(interpolation=None, strict=False)
+    settings.optionxform = str  # type: ignore[assignment, method-assign]
+    settings.read(ROOT / "deploy" / "systemd" / unit)
+    service = settings["Service"]
+    told = parsed(service["ExecStart"].replace("/opt/decodiloco/bin/", ""))
+    assert told.info_name in unit and told.params["id_"] == "7"
+    assert str(told.params["config"]) == "/etc/decodiloco/run.toml"
+    assert service["RestartPreventExitStatus"] == "2"
+    assert int(service["TimeoutStopSec"]) >= 30
+
+
+def test_there_is_a_unit_for_learners_and_one_for_syncers() -> None:
+    assert UNITS == ["decodiloco-learner@.service", "decodiloco-syncer@.service"]
+
+
+def test_skypilot_types_a_command_that_there_is() -> None:
+    task = yaml.safe_load(text_of(SKYPILOT))
+    lines = task["run"].replace("\\\n", " ").splitlines()
+    (line,) = [line for line in lines if "bin/decodiloco" in line]
+    told = parsed(line.split("bin/", 1)[1])
+    assert told.info_name == "learner"
+    assert told.params["settings"] == ["here.device=cuda", "here.threads=8"]
+    assert "LEARNER" in task["envs"] and '"$LEARNER"' in line
+    assert task["workdir"] == "." and task["resources"]["use_spot"] is True
