@@ -41,6 +41,19 @@ class BlobStore(Protocol):
     def size(self, key: str) -> int | None:
         """How many bytes the blob has; None when it is not there."""
 
+    def keys(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`, which ends in a slash; sorted. Empty if none do.
+
+        Slow where there are many: for restoring and sweeping, never on the hot path.
+        """
+
+    def delete(self, key: str) -> None:
+        """Takes a blob away; one that is not there is passed over.
+
+        Only a leader's sweep does this, below a horizon that stands on the tape. It need not be
+        durable: what a power cut brings back is named by nobody.
+        """
+
     def close(self) -> None:
         """Lets go of connections. What was put stays."""
 
@@ -53,6 +66,18 @@ def checked_key(key: str) -> str:
             f"{KEY_BYTES_MAX} characters at most"
         )
     return key
+
+
+def checked_prefix(prefix: str) -> str:
+    """The prefix itself, if it is a key and a slash."""
+    if not prefix.endswith("/"):
+        raise BadName(f"prefix {prefix[:80]!r}: it must end in a slash")
+    return checked_key(prefix[:-1]) + "/"
+
+
+def is_key(name: str) -> bool:
+    """Whether a name found in a store can be a blob's; a killed writer's leavings cannot."""
+    return len(name) <= KEY_BYTES_MAX and _KEY.fullmatch(name) is not None
 
 
 def flat(parts: Sequence[Part]) -> tuple[list[memoryview], int]:

@@ -97,6 +97,11 @@ def snapshot_key(run: str, position: int, manifest: Manifest) -> str:
     return f"{checked(run, 'run')}/snapshot/{position}-{_mark(manifest)}"
 
 
+def archive_key(run: str, first: int, manifest: Manifest) -> str:
+    """A segment of the tape, by the position of its first fact."""
+    return f"{prefixes_of(run)['archive']}{first}-{_mark(manifest)}"
+
+
 def named_by(
     run: str, event: Event, first: Iterable[Manifest] = ()
 ) -> tuple[tuple[str, Manifest], ...]:

@@ -11,12 +11,20 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 
 from decodiloco.errors import BlobMissing, StoreDenied, StoreUnreachable
-from decodiloco.store.blobs import Part, check_range, check_same, checked_key, flat
+from decodiloco.store.blobs import (
+    Part,
+    check_range,
+    check_same,
+    checked_key,
+    checked_prefix,
+    flat,
+    is_key,
+)
 
 MAPPED_BYTES_MIN = 4 * 1024 * 1024
 """Shorter ranges are copied: each mapping holds a file open for as long as it is looked at."""
@@ -70,6 +78,23 @@ class LocalStore:
         with self._troubles(f"cannot look for blob {key}"):
             return _size(self._path(key))
 
+    def keys(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        with self._troubles(f"cannot list {prefix}"):
+            top = self.folder / checked_prefix(prefix)
+            for folder, _, names in os.walk(top, onerror=_unless_missing):
+                paths = (Path(folder) / name for name in names)
+                keys = (path.relative_to(self.folder).as_posix() for path in paths)
+                found += [
+                    key for key in keys if is_key(key) and _size(self.folder / key) is not None
+                ]
+        return sorted(found)
+
+    def delete(self, key: str) -> None:
+        gone = suppress(FileNotFoundError, NotADirectoryError)
+        with self._troubles(f"cannot delete blob {key}"), gone:
+            self._path(key).unlink()  # its folder stays: others put into it at any moment
+
     def close(self) -> None:
         """Nothing is held open."""
 
@@ -99,6 +124,12 @@ class LocalStore:
             if error.errno in _DENIED:
                 raise StoreDenied(f"{reason}; let this user write to the folder") from error
             raise StoreUnreachable(reason) from error
+
+
+def _unless_missing(error: OSError) -> None:
+    """A walk's error, but for a folder that was never made."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def _size(path: Path) -> int | None:

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from threading import Lock
 
 from decodiloco.errors import BlobMissing
-from decodiloco.store.blobs import Part, check_range, check_same, checked_key, flat
+from decodiloco.store.blobs import (
+    Part,
+    check_range,
+    check_same,
+    checked_key,
+    checked_prefix,
+    flat,
+)
 from streams.subjects import checked
 
 _stores: dict[str, MemoryStore] = {}
@@ -38,6 +45,15 @@ class MemoryStore:
     def size(self, key: str) -> int | None:
         blob = self._blobs.get(checked_key(key))
         return None if blob is None else len(blob)
+
+    def keys(self, prefix: str) -> list[str]:
+        checked_prefix(prefix)
+        with self._lock:
+            return sorted(key for key in self._blobs if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        with self._lock:
+            self._blobs.pop(checked_key(key), None)
 
     def close(self) -> None:
         """Nothing is held open: whoever opens this name again finds the same blobs."""

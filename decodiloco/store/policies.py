@@ -1,7 +1,8 @@
 """What each role needs of the object store, as policies in the language of AWS IAM.
 
-From the prefixes of `decodiloco.store.keys` alone. Blobs are made once and never overwritten or
-taken away: nobody but the operator may delete, and a put must say that it makes something new.
+From the prefixes of `decodiloco.store.keys` alone. Blobs are made once and never overwritten: a
+put must say that it makes something new. Besides the operator only a syncer may delete, what a
+sweep may: whoever steals its key can empty the run, but for its opening and its archive.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from streams.permissions import Identity
 READ = ["s3:GetObject"]
 WRITE = ["s3:PutObject", "s3:AbortMultipartUpload"]
 DELETE = ["s3:DeleteObject"]
+SWEPT = ("delta", "global", "outer", "report", "checkpoint", "snapshot")
 
 
 def policy_of(identity: Identity, bucket: str, folder: str = "") -> dict[str, Any]:
@@ -32,8 +34,10 @@ def policy_of(identity: Identity, bucket: str, folder: str = "") -> dict[str, An
     if writes:
         whole = [f"{root}{one}*" for one in writes]
         statements.append({"Effect": "Allow", "Action": WRITE, "Resource": whole})
-    if identity.role == "operator":
-        statements.append({"Effect": "Allow", "Action": DELETE, "Resource": [f"{root}*"]})
+    deletes = _deleted_by(identity)
+    if deletes:
+        swept = [f"{root}{one}*" for one in deletes]
+        statements.append({"Effect": "Allow", "Action": DELETE, "Resource": swept})
     return {"Version": "2012-10-17", "Statement": statements}
 
 
@@ -55,6 +59,18 @@ def only_new(bucket: str, folder: str = "") -> dict[str, Any]:
             }
         ],
     }
+
+
+def _deleted_by(identity: Identity) -> tuple[str, ...]:
+    """What may be taken away, each ending in a slash; the operator's is all there is."""
+    of = prefixes_of(identity.run)
+    match identity.role:
+        case "syncer":
+            return tuple(of[kind] for kind in SWEPT)
+        case "operator":
+            return ("",)
+        case _:
+            return ()
 
 
 def _prefixes(identity: Identity) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Blobs in an S3 bucket, through s3fs from ordinary threads. Nothing here ever lists.
+"""Blobs in an S3 bucket, through s3fs from ordinary threads. Only `keys` lists, and no cache does.
 
 One place retries: botocore's and s3fs's own repetitions are off, since they would multiply. A
 PUT carries `If-None-Match`, as a second belt: keys name their content, so a server that ignores
@@ -25,19 +25,23 @@ from decodiloco.store.blobs import (
     check_range,
     check_same,
     checked_key,
+    checked_prefix,
     flat,
     hide_credentials,
+    is_key,
 )
 from decodiloco.store.s3_answers import Kind, kind_of, trouble_of
+from decodiloco.times import (
+    S3_CONNECT_SECONDS_MAX,
+    S3_LIMIT_SECONDS,
+    S3_PAUSE_SECONDS_MAX,
+    S3_PAUSE_SECONDS_MIN,
+    S3_SILENCE_SECONDS_MAX,
+)
 from streams.errors import Failure
 
-LIMIT_SECONDS = 20.0
-CONNECT_SECONDS_MAX = 5.0
-SILENCE_SECONDS_MAX = 15.0
 BYTES_PER_SECOND_MIN = 256 * 1024
 """An attempt slower than this is given up: aiohttp waits for `100 Continue` without a limit."""
-
-WAIT_SECONDS_MIN, WAIT_SECONDS_MAX = 0.05, 2.0
 
 PART_BYTES = 16 * 1024 * 1024
 SINGLE_BYTES_MAX = 2 * PART_BYTES
@@ -73,13 +77,13 @@ class S3Store:
         url: str,
         endpoint: str | None = None,
         access: Access | None = None,
-        limit_seconds: float = LIMIT_SECONDS,
+        limit_seconds: float = S3_LIMIT_SECONDS,
     ) -> None:
         self.bucket, self._prefix = place_of(url)
         self.url = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
         self._endpoint = _checked_endpoint(endpoint)
         self._limit_seconds = limit_seconds
-        self._silence_seconds = max(1.0, min(SILENCE_SECONDS_MAX, limit_seconds))
+        self._silence_seconds = max(1.0, min(S3_SILENCE_SECONDS_MAX, limit_seconds))
         self._conditional = True
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
         self._files = S3FileSystem(
@@ -92,7 +96,7 @@ class S3Store:
             max_concurrency=1,
             fixed_upload_size=True,
             config_kwargs={
-                "connect_timeout": CONNECT_SECONDS_MAX,
+                "connect_timeout": S3_CONNECT_SECONDS_MAX,
                 "read_timeout": self._silence_seconds,
                 "max_pool_connections": 32,
                 "tcp_keepalive": True,
@@ -149,6 +153,23 @@ class S3Store:
                 self._range(key, path, 0, 1)
             return None
         return int(answer["ContentLength"])
+
+    def keys(self, prefix: str) -> list[str]:
+        whole = self._path(checked_prefix(prefix)[:-1]) + "/"
+        start = len(whole) - len(prefix)
+        named: dict[str, str] = {"Prefix": whole}
+        found: list[str] = []
+        while True:
+            answer = self._call(prefix, "list_objects_v2", **named)
+            names = (str(each["Key"])[start:] for each in answer.get("Contents", ()))
+            found += [name for name in names if is_key(name)]
+            if not answer.get("IsTruncated"):
+                return sorted(found)
+            named["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def delete(self, key: str) -> None:
+        with suppress(BlobMissing):  # S3 itself says that it is done, also to what is not there
+            self._call(key, "delete_object", Key=self._path(key))
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -224,7 +245,7 @@ class S3Store:
     def _until_answered(self, key: str, attempt: Callable[[], T]) -> T:
         """Repeats what may succeed later, with growing random waits, until the limit."""
         deadline = time.monotonic() + self._limit_seconds
-        wait_seconds = WAIT_SECONDS_MIN
+        wait_seconds: float = S3_PAUSE_SECONDS_MIN
         while True:
             try:
                 return attempt()
@@ -239,7 +260,7 @@ class S3Store:
                 if kind is not Kind.LATER or late:
                     raise trouble_of(error, kind, self._where(key)) from error
             time.sleep(pause_seconds)
-            wait_seconds = min(2 * wait_seconds, WAIT_SECONDS_MAX)
+            wait_seconds = min(2 * wait_seconds, S3_PAUSE_SECONDS_MAX)
 
     def _in_threads(self, work: Callable[[int], T], starts: Iterable[int]) -> list[T]:
         """Does all pieces, in order of their starts; after a failure no further one is begun."""
