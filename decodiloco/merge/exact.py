@@ -35,7 +35,7 @@ def shares(weights: Sequence[Fraction]) -> tuple[float, ...]:
 
 
 def tree_sum(values: Wide) -> float:
-    """The sum of non-negative float64 values by halving.
+    """The sum of float64 values by halving.
 
     They are padded with zeros to the next power of two (n = 0 or 1: to one); then the upper half
     is added to the lower half until one value is left. A zero changes no sum, so the padding is
@@ -47,13 +47,12 @@ def tree_sum(values: Wide) -> float:
     return float(level[0, 0])
 
 
-class SquareSum:
-    """The sum of squares of a float32 tensor, fed in chunks.
+class DotSum:
+    """The sum of products of two float32 tensors, fed in chunks.
 
-    sum(x_i^2): each square in float64 (exact), in blocks of 16,384 elements counted from the
+    sum(x_i y_i): each product in float64 (exact), in blocks of 16,384 elements counted from the
     tensor's start, the last one padded with zeros; a halving tree inside each block, then
-    `tree_sum` over the results of the blocks. It is finite if and only if every element is: the
-    square of a float32 is below 2^256, and no tensor has 2^700 of them.
+    `tree_sum` over the results of the blocks.
     """
 
     __slots__ = ("_blocks", "_open")
@@ -62,21 +61,24 @@ class SquareSum:
         self._blocks: list[Wide] = []
         self._open = True
 
-    def add(self, chunk: Floats | Wide, scratch: Wide | None = None) -> None:
-        """Count a chunk; all but the last hold a whole number of blocks.
+    def add_products(
+        self, left: Floats | Wide, right: Floats | Wide, scratch: Wide | None = None
+    ) -> None:
+        """Count a chunk of both; all but the last hold a whole number of blocks.
 
-        `scratch` is a float64 buffer of CHUNK_ELEMENTS that may be written over.
+        `scratch` is a float64 buffer of CHUNK_ELEMENTS that may be written over. What is wide
+        holds float32 values.
         """
         assert self._open, "a chunk after one that ended within a block"
-        size = len(chunk)
+        size = len(left)
         blocks = -(-size // BLOCK_ELEMENTS)
         self._open = size == blocks * BLOCK_ELEMENTS
         width = BLOCK_ELEMENTS if blocks > 1 else _power_of_two(size)  # less of it is zeros
-        squares = np.empty(blocks * width) if scratch is None else scratch
-        squares = squares[: blocks * width]
-        np.multiply(chunk, chunk, out=squares[:size], dtype=np.float64)
-        squares[size:] = 0.0
-        table = squares.reshape(blocks, width)
+        products = np.empty(blocks * width) if scratch is None else scratch
+        products = products[: blocks * width]
+        np.multiply(left, right, out=products[:size], dtype=np.float64)
+        products[size:] = 0.0
+        table = products.reshape(blocks, width)
         _halve(table)
         self._blocks.append(table[:, 0].copy())
 
@@ -85,6 +87,20 @@ class SquareSum:
         if len(self._blocks) == 1 and len(self._blocks[0]) == 1:
             return float(self._blocks[0][0])
         return tree_sum(np.concatenate(self._blocks) if self._blocks else np.empty(0))
+
+
+class SquareSum(DotSum):
+    """The sum of squares of a float32 tensor, fed in chunks: its product with itself.
+
+    It is finite if and only if every element is: the square of a float32 is below 2^256, and no
+    tensor has 2^700 of them.
+    """
+
+    __slots__ = ()
+
+    def add(self, chunk: Floats | Wide, scratch: Wide | None = None) -> None:
+        """Count a chunk; see `add_products`."""
+        self.add_products(chunk, chunk, scratch)
 
 
 def square_sum(array: Floats) -> float:

@@ -10,9 +10,7 @@ from collections.abc import Callable
 
 from decodiloco.errors import BlobMissing, StoreUnreachable
 from decodiloco.store.tensors import Part, Ranges
-
-PAUSE_SECONDS = 0.05
-PAUSE_SECONDS_MAX = 1.0
+from decodiloco.times import MERGE_PAUSE_SECONDS, MERGE_PAUSE_SECONDS_MAX
 
 
 class PatientStore:
@@ -31,14 +29,14 @@ class PatientStore:
 
     def read(self, key: str, start: int, stop: int) -> Part:
         """Exactly `stop - start` bytes, or the store's last BlobMissing or StoreUnreachable."""
-        pause_seconds = PAUSE_SECONDS
+        pause_seconds: float = MERGE_PAUSE_SECONDS
         while True:
             try:
                 return self._store.read(key, start, stop)
             except (BlobMissing, StoreUnreachable):
                 if not self._wait(pause_seconds):
                     raise
-            pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+            pause_seconds = min(2 * pause_seconds, MERGE_PAUSE_SECONDS_MAX)
 
     def _wait(self, pause_seconds: float) -> bool:
         with self._lock:

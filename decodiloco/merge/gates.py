@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from decodiloco.fragments.layout import Tensor
+from decodiloco.merge.direction import Agreement
 from decodiloco.merge.rules import NORM_MAX
+from streams.printing import printable
 
 REASON_MAX = 200
 
@@ -19,6 +21,11 @@ NOT_FINITE = "not finite"
 MISSING = "missing"
 UNREACHABLE = "unreachable"
 CORRUPT = "corrupt"
+DIRECTION = "direction"
+EXTREME_NORM = "extreme norm"
+
+OF_THE_STORE = (MISSING, UNREACHABLE, CORRUPT)
+"""Reasons that tell what the store gave, and nothing of who offered."""
 
 
 class Described(Protocol):
@@ -65,9 +72,21 @@ def check_squares(name: str, said: float, found: float) -> str | None:
     return None
 
 
+def check_norm(step_norm: float, middle: float, extreme: float) -> str | None:
+    """A delta's norm a step is no longer than so many times the middle one (zero: none known)."""
+    if middle == 0.0 or step_norm <= extreme * middle:
+        return None
+    return reason(EXTREME_NORM, f"{step_norm:.3g} a step; the median is {middle:.3g}")
+
+
+def misdirected(one: Agreement) -> str:
+    """Why a delta is left out that points elsewhere than the others."""
+    return reason(DIRECTION, f"cosine {one.own:.3f} with the others, {one.rest:.3f} among them")
+
+
 def reason(kind: str, detail: str = "") -> str:
-    """A reason as it goes into a fact: ASCII only, since a stranger's names may stand in it."""
-    told = f"{kind}: {detail}" if detail else kind
+    """A reason as it goes into a fact: ASCII that prints, for a stranger's names may be in it."""
+    told = printable(f"{kind}: {detail}" if detail else kind)
     return told.encode("ascii", "backslashreplace").decode()[:REASON_MAX]
 
 

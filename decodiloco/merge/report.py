@@ -15,6 +15,7 @@ from decodiloco.merge.rules import HISTORY_VERSIONS, Plan
 from streams.codec import pack, unpack
 from streams.errors import Unreadable
 from streams.manifest import Manifest
+from streams.printing import first_fault
 
 SCHEMA = 1
 REPORT_BYTES_MAX = 64 * 1024 * 1024
@@ -22,11 +23,18 @@ REPORT_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """Whose delta went in: the offer's position, the learner, and its share as a float32 value."""
+    """Whose delta went in: the offer's position, the learner, and its share as a float32 value.
+
+    `step_norm` is the delta's norm over its inner steps; `own` and `rest` are the mean cosines
+    of the delta with the others and of these with each other, None where fewer than three spoke.
+    """
 
     position: int
     learner: str
     weight: float
+    step_norm: float = 0.0
+    own: float | None = None
+    rest: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +58,16 @@ class TensorReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A merge, explained."""
+    """A merge, explained. `step_norms` are the medians of the contributors' in the last versions,
+    this one the last.
+    """
 
     round: int
     fragment: int
     version: int
     contributors: tuple[Contributor, ...]
     tensors: tuple[TensorReport, ...]
+    step_norms: tuple[float, ...] = ()
 
     def history(self, name: str) -> tuple[float, ...]:
         """The medians of a tensor's last versions, oldest first."""
@@ -68,7 +79,12 @@ def next_history(history: tuple[float, ...], plan: Plan) -> tuple[float, ...]:
 
     Clipped ones count as clipped: else a stubborn outlier would raise its own limit at once.
     """
-    return (*history, plan.median)[-HISTORY_VERSIONS:]
+    return lengthened(history, plan.median)
+
+
+def lengthened(history: tuple[float, ...], newest: float) -> tuple[float, ...]:
+    """The last versions' values with this version's behind them."""
+    return (*history, newest)[-HISTORY_VERSIONS:]
 
 
 def encode_report(report: Report) -> tuple[bytes, Manifest]:
@@ -80,9 +96,10 @@ def encode_report(report: Report) -> tuple[bytes, Manifest]:
             "fragment": report.fragment,
             "version": report.version,
             "contributors": [
-                {"position": one.position, "learner": one.learner, "weight": one.weight}
+                {name: getattr(one, name) for name in Contributor.__slots__}
                 for one in report.contributors
             ],
+            "step_norms": report.step_norms,
             "tensors": [_plain(tensor) for tensor in report.tensors],
         }
     )
@@ -99,9 +116,11 @@ def decode_report(payload: bytes) -> Report:
             raise ValueError(f"this build reads schema {SCHEMA}")
         contributors = tuple(Contributor(**one) for one in table.pop("contributors"))
         tensors = tuple(TensorReport(**one) for one in table.pop("tensors"))
-        return Report(**table, contributors=contributors, tensors=tensors)
+        step_norms = tuple(table.pop("step_norms", ()))
+        return Report(**table, contributors=contributors, tensors=tensors, step_norms=step_norms)
     except (Unreadable, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BlobCorrupt(f"a merge report that cannot be read: {error}"[:300]) from None
+        told = first_fault(error)
+        raise BlobCorrupt(f"a merge report that cannot be read: {told}"[:300]) from None
 
 
 def _plain(tensor: TensorReport) -> dict[str, Any]:

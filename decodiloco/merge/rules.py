@@ -7,7 +7,7 @@ elements; `finish` gives the result its length.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -22,10 +22,12 @@ from decodiloco.merge.exact import (
     shares,
     square_sum,
 )
+from decodiloco.merge.geometric import Gram, gram_of, median_scales
 from decodiloco.merge.mean import mean_scales
 from decodiloco.merge.radial import directional_scales, mean_norm, radial_factor
+from decodiloco.merge.trimmed import TrimmedSum
 
-Rule = Literal["radial", "mean"]
+Rule = Literal["radial", "mean", "trimmed", "median"]
 
 NORM_MAX = 2.0**64  # a longer delta is left out: sums of shorter ones stay finite in float32
 NORM_MIN = 2.0**-100  # a shorter one counts as zero: w / norm would leave float32
@@ -53,7 +55,8 @@ def merge_tensor(
     """Merge deltas of one tensor into its outer gradient.
 
     mean: sum_k w_k Delta_k / sum_k w_k. radial: radial-directional averaging, see
-    `decodiloco.merge.radial`. A single delta is its own merge, bit for bit, by either rule.
+    `decodiloco.merge.radial`. trimmed, median: see `decodiloco.merge.trimmed` and `geometric`. A
+    single delta is its own merge, bit for bit, by any rule.
     Deltas are float32 and of one shape, in learner-id order; weights are not negative and need
     not sum to one. With `norm_clip` and three deltas or more, norms are clipped to `norm_clip`
     times their median. A zero or cancelled direction gives zeros.
@@ -66,7 +69,10 @@ def merge_tensor(
     exact_weights = [Fraction(weight) for weight in weights]
     if len(flat) != len(exact_weights) or min(exact_weights) < 0 or not any(exact_weights):
         raise ValueError("one weight a delta, none negative, not all zero")
-    plan = plan_merge(rule, exact_weights, squares, Clipping(norm_clip))
+    gram = None
+    if rule == "median" and len(flat) > 1:
+        gram = gram_of([_chunks(delta) for delta in flat], flat[0].size)
+    plan = plan_merge(rule, exact_weights, squares, Clipping(norm_clip), gram)
     total = add_up([_chunks(delta) for delta in flat], plan, flat[0].size, recount=False)
     finish(plan, total)
     return total.gradient.reshape(deltas[0].shape)
@@ -89,7 +95,8 @@ class Plan:
     """All that is decided about a tensor before its elements are read, one value a contribution.
 
     `limit` is the norm that nothing exceeds (None: no clip); `radial` is the length that the
-    result will have (None: the scales say it all).
+    result will have (None: the scales say it all). With `trims` the scales are weights, and each
+    number's extremes are left out.
     """
 
     weights: tuple[float, ...]
@@ -98,6 +105,7 @@ class Plan:
     clips: tuple[float, ...]
     scales: tuple[float, ...]
     radial: float | None
+    trims: bool = False
 
     @property
     def median(self) -> float:
@@ -106,12 +114,16 @@ class Plan:
 
 
 def plan_merge(
-    rule: Rule, weights: Sequence[Fraction], squares: Sequence[float], clipping: Clipping
+    rule: Rule,
+    weights: Sequence[Fraction],
+    squares: Sequence[float],
+    clipping: Clipping,
+    gram: Gram | None = None,
 ) -> Plan:
     """Decide scales and clips from the weights and the deltas' sums of squares.
 
-    Both rules are the identity on a single delta; so that it is one to the bit, the mean's
-    scale is taken for it.
+    The median wants the products of several deltas, too: their `gram`. All rules are the identity
+    on a single delta; so that it is one to the bit, the mean's scale is taken for it.
     """
     w = shares(weights)
     norms = tuple(_norm(value) for value in squares)
@@ -119,6 +131,11 @@ def plan_merge(
     clips = tuple(1.0 if limit is None or norm <= limit else limit / norm for norm in norms)
     if rule == "mean" or len(norms) == 1:
         return Plan(w, norms, limit, clips, mean_scales(w, clips), None)
+    if rule == "trimmed":
+        return Plan(w, norms, limit, clips, w, None, trims=True)
+    if rule == "median":
+        assert gram is not None, "the median of several deltas wants their products"
+        return Plan(w, norms, limit, clips, median_scales(w, clips, gram), None)
     scales = directional_scales(w, norms)
     return Plan(w, norms, limit, clips, scales, mean_norm(w, norms, clips))
 
@@ -133,21 +150,31 @@ class Total:
 
 
 def add_up(
-    streams: Sequence[Iterator[Floats]], plan: Plan, elements: int, recount: bool = True
+    streams: Sequence[Iterator[Floats]],
+    plan: Plan,
+    elements: int,
+    recount: bool = True,
+    hear: Callable[[Sequence[Floats]], None] | None = None,
 ) -> Total:
     """Add scaled deltas in one pass of chunks that stay in cache.
 
     Each stream gives one delta's elements in float32 chunks of CHUNK_ELEMENTS, the last shorter.
     With `recount`, each delta's sum of squares is computed on the way, to be held against what
-    its header said.
+    its header said. `hear` is handed the deltas' chunks while they are in cache.
     """
     gradient = np.empty(elements, np.float32)
-    adder, own = WeightedSum(plan.scales, elements), SquareSum()
+    adder: WeightedSum | TrimmedSum = WeightedSum(plan.scales, elements)
+    if plan.trims:
+        adder = TrimmedSum(plan.scales, plan.clips)
+    own = SquareSum()
     found = [SquareSum() for _ in streams] if recount else []
     with np.errstate(all="ignore"):  # what is not finite shows in the sums of squares
         for start in range(0, elements, CHUNK_ELEMENTS):
             out = gradient[start : start + CHUNK_ELEMENTS]
-            adder.chunk([next(stream) for stream in streams], found, out)
+            parts = [next(stream) for stream in streams]
+            adder.chunk(parts, found, out)
+            if hear is not None:
+                hear(parts)
             own.add(out)
     return Total(gradient, own.total(), tuple(one.total() for one in found))
 
@@ -178,8 +205,9 @@ def median(norms: Sequence[float]) -> float:
 
 def _limit(norms: Sequence[float], clipping: Clipping) -> float | None:
     history = clipping.history if len(clipping.history) == HISTORY_VERSIONS else ()
-    voices = (*norms, *history) if len(norms) >= VOICES_MIN else history
-    middle = median(voices)
+    middle = median(history)
+    if len(norms) >= VOICES_MIN:  # the history may raise what a round agrees on, and never lower it
+        middle = max(median(norms), median((*norms, *history)))
     if clipping.norm_clip is None or middle == 0.0:
         return None
     return clipping.norm_clip * middle
