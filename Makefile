@@ -4,17 +4,19 @@ PYTHON ?= python3
 DIR ?= runs/demo
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
+MINUTES ?= 30
+SEED ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
-ROOMS := unit contract property golden simulation chaos tidy
+ROOMS := unit contract property fuzz golden simulation chaos tidy
 
 # One thread a process: results must not depend on it, and the tests share two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo check test chaos bench docs study clean
+.PHONY: setup demo check test chaos soak compose-test fuzz audit bench docs study clean
 
 setup: $(INSTALLED)
 
@@ -49,6 +51,25 @@ test: setup
 
 chaos: setup
 	$(BIN)/python -m pytest tests/chaos --long
+
+# Hurts a cluster of real processes for so long; SEED=7 strikes as another soak of that seed did.
+soak: setup
+	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+# Builds the images, runs the compose cluster and breaks it; wants docker, or podman as root.
+compose-test: setup
+	$(BIN)/python -m pytest tests/containers --long -s
+
+# Everything that strangers may hand over, bent: FUZZ="--room words --seconds 60" is a part of it.
+fuzz: setup
+	$(BIN)/python -m tests.fuzz $(FUZZ)
+
+# The installed releases against the list of known faults (osv.dev), by a tool of its own place.
+audit: setup
+	$(BIN)/python -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet pip-audit
+	$(VENV)/audit/bin/pip-audit --strict --vulnerability-service osv --disable-pip --no-deps \
+	  -r constraints.txt
 
 bench: setup
 	$(BIN)/python -m tests.bench

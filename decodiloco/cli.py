@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from decodiloco.archive.command import archive, restore
+from decodiloco.options import AsJson, ConfigFile, Endpoint, Id, Run, Settings, examples
+
 if TYPE_CHECKING:
     from decodiloco.config import Config
 
@@ -24,26 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def examples(*lines: str) -> str:
-    """The end of a command's help, its lines kept as they are."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-ConfigFile = Annotated[Path, typer.Option("--config", help="The run's TOML file.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Override a setting, such as outer.lr=0.4 or here.threads=2."),
-]
-Id = Annotated[str | None, typer.Option("--id", help="Id of this process; default here.id.")]
-Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run folder, a run.toml or nats://host:port/run.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")]
-Endpoint = Annotated[
-    str | None, typer.Option("--store-endpoint", help="Address of an S3 server that is not AWS.")
-]
 
 
 @app.command(
@@ -185,6 +168,35 @@ def close(run: Run, store_endpoint: Endpoint = None) -> None:
 
 
 @app.command(
+    epilog=examples(
+        "decodiloco retain runs/demo --keep-merges 500",
+        "decodiloco retain nats://127.0.0.1:4222/demo --keep-merges 500 --apply",
+        "decodiloco retain runs/demo --keep-merges 0 --apply",
+    )
+)
+def retain(
+    run: Run,
+    keep_merges: Annotated[
+        int, typer.Option(min=0, help="Keep the bytes of at least so many newest merges; 0: all.")
+    ],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Ask the syncer for it, from now on.")
+    ] = False,
+    as_json: AsJson = False,
+    store_endpoint: Endpoint = None,
+) -> None:
+    """Tell what bytes a run would let go of, and what stays exact; with --apply, ask for it."""
+    import asyncio
+    import json
+
+    from decodiloco import retain as room
+    from decodiloco.visit import address_of
+
+    told = asyncio.run(room.retain(address_of(run, store_endpoint), keep_merges, apply))
+    typer.echo(json.dumps(told.as_plain()) if as_json else "\n".join(told.lines()))
+
+
+@app.command(
     epilog=examples("decodiloco status runs/demo --watch", "decodiloco status runs/demo --json")
 )
 def status(
@@ -208,6 +220,42 @@ def status(
         return
     report = asyncio.run(room.status(address))
     typer.echo(json.dumps(report) if as_json else "\n".join(lines_of(report)))
+
+
+@app.command(
+    epilog=examples(
+        "decodiloco exporter runs/demo",
+        "decodiloco exporter nats://127.0.0.1:4222/demo --listen 0.0.0.0:9464",
+    )
+)
+def exporter(
+    run: Run,
+    listen: Annotated[
+        str, typer.Option(help="HOST:PORT to serve /metrics on; port 0 chooses one.")
+    ] = "127.0.0.1:9464",
+    store_endpoint: Endpoint = None,
+) -> None:
+    """Serve a run's metrics to Prometheus, from its tape, until stopped."""
+    from decodiloco.metrics.exporter import export
+    from decodiloco.stopping import run_until_stopped
+    from decodiloco.telemetry import configure
+    from decodiloco.visit import address_of
+
+    address = address_of(run, store_endpoint)
+    configure(run=address.run, role="exporter")
+    run_until_stopped(export(address, listen))
+
+
+app.command(epilog=examples("decodiloco archive runs/demo", "decodiloco archive runs/demo --once"))(
+    archive
+)
+app.command(
+    epilog=examples(
+        "decodiloco restore --config run.toml",
+        "decodiloco restore --config run.toml --keys keys",
+        "decodiloco restore --config runs/demo/run.toml --local",
+    )
+)(restore)
 
 
 @app.command(
@@ -287,6 +335,7 @@ def keys(
 def main() -> None:
     """The entry of the console script: a Failure is one clear line and its exit code."""
     from streams.errors import Failure
+    from streams.printing import printable_lines
 
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
@@ -295,7 +344,7 @@ def main() -> None:
     except Failure as failure:
         if debug:
             raise
-        typer.echo(f"decodiloco: {failure}", err=True)
+        typer.echo(f"decodiloco: {printable_lines(str(failure))}", err=True)
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

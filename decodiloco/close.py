@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from contextlib import aclosing
 
+from decodiloco.times import close_seconds
 from decodiloco.visit import Address, Visit, visited
 from streams.errors import Trouble
-from streams.events import RunClosed, RunClosing
+from streams.events import RunClosed, RunClosing, Word
 
-PATIENCE_SECONDS = 30.0
 SPEAKER = "operator"
 
 
@@ -29,23 +30,35 @@ async def close_run(address: Address) -> str:
                 told = _told(envelope.event, after) or told
         if told is not None:
             return f"run {address.run}: {told} already"
-        return f"run {address.run}: {await _ask(visit, last)}"
+        word = RunClosing(speaker=SPEAKER, life=new_life(), said=1, reason="asked")
+        return f"run {address.run}: {await ask(visit, word, _told, last)}"
 
 
-async def _ask(visit: Visit, after: int) -> str:
-    life = 1 + secrets.randbelow(2**53 - 1)
-    await visit.inbox.say(RunClosing(speaker=SPEAKER, life=life, said=1, reason="asked"))
+def new_life() -> int:
+    """The life of somebody who says one word: no word of another life is taken for it."""
+    return 1 + secrets.randbelow(2**53 - 1)
+
+
+async def ask(
+    visit: Visit, word: Word, told: Callable[[object, int], str | None], after: int
+) -> str:
+    """Says a word, and waits behind this position for a fact that `told` can tell of.
+
+    Raises Trouble when no syncer takes the word up in time.
+    """
+    await visit.inbox.say(word)
+    seconds = close_seconds(visit.opening.run.times)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS), aclosing(visit.tape.follow(after)) as facts:
+        async with asyncio.timeout(seconds), aclosing(visit.tape.follow(after)) as facts:
             async for envelope in facts:
-                told = _told(envelope.event, envelope.position)
-                if told is not None:
-                    return told
+                line = told(envelope.event, envelope.position)
+                if line is not None:
+                    return line
     except TimeoutError:
         pass
     raise Trouble(
         f"run {visit.tape.run}: the word is left in the inbox, but no syncer took it up in "
-        f"{PATIENCE_SECONDS:.0f} s; start one and it will"
+        f"{seconds:.0f} s; start one and it will"
     )
 
 

@@ -17,13 +17,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from decodiloco.config_faults import fault_lines
 from decodiloco.errors import ConfigInvalid
-from streams.address import with_files
+from decodiloco.time_orders import out_of_order
+from streams.address import with_files, without_user
 from streams.codec import pack
 from streams.events import Name
+from streams.printing import printable
+
+CONFIG_BYTES_MAX = 1024 * 1024
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 WholePositive = Annotated[int, Field(ge=1, le=2**53)]
+Rule = Literal["radial", "mean", "trimmed", "median"]
 
 
 class Table(BaseModel):
@@ -55,22 +60,45 @@ class Window(Table):
 class Merge(Table):
     """How deltas become an outer gradient (paper section D.2)."""
 
-    rule: Literal["radial", "mean"] = Field(
-        "radial", description="Rule for every tensor that is no embedding."
+    rule: Rule = Field(
+        "radial",
+        description="Rule for every tensor that is no embedding; trimmed and median (geometric) "
+        "withstand bad deltas, and learn less from good ones.",
     )
-    embedding_rule: Literal["radial", "mean"] = Field(
+    embedding_rule: Rule = Field(
         "mean", description="Rule for embeddings: tensors looked up by row."
     )
     norm_clip: Positive | Literal["none"] = Field(
         2.0,
-        description="A delta's norm is clipped, per tensor, to this many medians of the round "
-        "and the last 8 versions; none for no clip.",
+        description="A delta's norm is clipped, per tensor, to this many medians of the round, "
+        "or of it and the last 8 versions; none for no clip.",
     )
     staleness_versions_max: int = Field(
         1, ge=0, le=16, description="How many versions behind an offer's base may be."
     )
     tokens_per_step_max: int = Field(
         2**24, ge=1, le=2**31, description="An offer that claims more tokens a step is refused."
+    )
+
+
+class Gates(Table):
+    """What a delta must be to be merged, and how often one may fail."""
+
+    direction: Share | Literal["none"] = Field(
+        0.5,
+        description="A delta that opposes the others more than this share of how they agree with "
+        "each other is left out; none for no such gate.",
+    )
+    norm_extreme: Positive | Literal["none"] = Field(
+        100.0,
+        description="A delta whose norm a step is over this many medians is left out, or none.",
+    )
+    strikes: int = Field(
+        3,
+        ge=0,
+        le=100,
+        description="A learner of which so many deltas are left out is quarantined; merged ones "
+        "are held in its favour. 0: never.",
     )
 
 
@@ -109,6 +137,16 @@ class Adoption(Table):
         return self
 
 
+class Retention(Table):
+    """How long stored bytes are kept. The tape itself is never shortened."""
+
+    keep_merges: WholePositive | None = Field(
+        None,
+        description="Keep the bytes of at least so many newest merges, and of at most about twice "
+        "as many; what is older is deleted. Default: keep everything.",
+    )
+
+
 class Codecs(Table):
     """How tensors are coded on the wire and in the store."""
 
@@ -135,12 +173,8 @@ class Times(Table):
 
     @model_validator(mode="after")
     def _in_order(self) -> Times:
-        if self.takeover_seconds < 2 * self.heartbeat_seconds:
-            raise ValueError("takeover_seconds must be at least twice heartbeat_seconds")
-        if self.lost_seconds < self.takeover_seconds:
-            raise ValueError("lost_seconds must be at least takeover_seconds")
-        if self.orphan_seconds_max < self.lost_seconds:
-            raise ValueError("orphan_seconds_max must be at least lost_seconds")
+        if told := out_of_order(self):
+            raise ValueError("; ".join(told))
         return self
 
 
@@ -222,9 +256,11 @@ class Run(Table):
     )
     window: Window = Field(default_factory=Window)
     merge: Merge = Field(default_factory=Merge)
+    gates: Gates = Field(default_factory=Gates)
     outer: Outer = Field(default_factory=Outer)
     adoption: Adoption = Field(default_factory=Adoption)
     codecs: Codecs = Field(default_factory=Codecs)
+    retention: Retention = Field(default_factory=Retention)
     times: Times = Field(default_factory=Times)
     end: End = Field(default_factory=End)
     model: Model = Field(default_factory=Model)
@@ -301,15 +337,19 @@ def load_config(path: Path | str, settings: Sequence[str] = ()) -> Config:
     nearest known one.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as file:
+            held = file.read(CONFIG_BYTES_MAX + 1)
+        if len(held) > CONFIG_BYTES_MAX:
+            raise ConfigInvalid(f"config {path}: more than {CONFIG_BYTES_MAX} bytes; no config has")
+        text = held.decode("utf-8")
     except OSError as error:
         raise ConfigInvalid(f"config {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise ConfigInvalid(f"config {path}: not TOML: not text in UTF-8 ({error})") from None
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigInvalid(f"config {path}: not TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number of any length
+        raise ConfigInvalid(f"config {path}: not TOML: {printable(str(error))}") from None
     for setting in settings:
         _override(tables, setting)
     return parse_config(tables, str(path))
@@ -324,6 +364,8 @@ def parse_config(tables: dict[str, Any], origin: str = "config") -> Config:
         config = Config.model_validate_json(json.dumps(tables, default=str), strict=True)
     except ValidationError as error:
         raise ConfigInvalid("\n".join(fault_lines(error, origin, Config))) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigInvalid(f"{origin}: {printable(str(error))}") from None
     if config.here.region not in config.run.regions:
         raise ConfigInvalid(
             f"{origin}: here.region {config.here.region!r} is none of run.regions "
@@ -335,7 +377,8 @@ def parse_config(tables: dict[str, Any], origin: str = "config") -> Config:
 def _override(tables: dict[str, Any], setting: str) -> None:
     path, equals, text = setting.partition("=")
     if not equals or not path:
-        raise ConfigInvalid(f"--set {setting!r}: write it as key=value, such as outer.lr=0.4")
+        told = without_user(setting)  # an address may have been written where a key is missing
+        raise ConfigInvalid(f"--set {told!r}: write it as key=value, such as outer.lr=0.4")
     keys = path.split(".")
     if keys[0] not in ("run", "here"):
         keys.insert(0, "run")
@@ -344,7 +387,7 @@ def _override(tables: dict[str, Any], setting: str) -> None:
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise ConfigInvalid(f"--set {setting!r}: {key} is a value, not a table")
+            raise ConfigInvalid(f"--set {without_user(setting)!r}: {key} is a value, not a table")
     table[keys[-1]] = value
 
 
@@ -352,6 +395,6 @@ def _value(text: str) -> Any:
     """A TOML value, else the text as it stands."""
     try:
         tables = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return tables["value"] if len(tables) == 1 else text

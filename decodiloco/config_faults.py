@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
+from streams.printing import printable
 from streams.subjects import NAME_RULE
 
 _SECRET = re.compile(r"//[^\s/'\"]*@")  # a name and password in an address
@@ -25,7 +26,7 @@ def fault_lines(error: ValidationError, origin: str, root: type[BaseModel]) -> l
     """
     told: dict[str, list[str]] = {}
     for fault in error.errors(include_url=False):
-        place = ".".join(_keys(fault["loc"], root))
+        place = printable(".".join(_keys(fault["loc"], root)))
         told.setdefault(place, []).append(_told(fault, root))
     return [f"{origin}: {place}: {', or: '.join(reasons)}" for place, reasons in told.items()]
 

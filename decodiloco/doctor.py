@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from decodiloco.config import Config
+from decodiloco.config import Config, Run
 from decodiloco.doctor_checks import installation, measure_server, measure_store
 from decodiloco.needs import Needs, needs_of
+from decodiloco.time_orders import advice
 from streams.errors import Failure
 
 
@@ -48,6 +49,7 @@ class Examination:
 def examine(config: Config) -> Examination:
     """Runs every check; one that fails does not keep the others from being tried."""
     found = Examination()
+    _try(found, "times", lambda: (_told_times(config.run), {}))
     _try(found, "installation", lambda: ("; ".join(installation()), {}))
     _try(found, "server", lambda: asyncio.run(measure_server(config)))
     _try(found, "store", lambda: measure_store(config))
@@ -58,6 +60,16 @@ def examine(config: Config) -> Examination:
             found.times["download_seconds"] + found.times["tape_seconds"],
         )
     return found
+
+
+def _told_times(run: Run) -> str:
+    """The waits that a run may set, in their order, and what wastes work all the same."""
+    times = run.times
+    told = (
+        f"heartbeat {times.heartbeat_seconds:g} s, takeover {times.takeover_seconds:g} s, "
+        f"lost {times.lost_seconds:g} s, orphan {times.orphan_seconds_max:g} s: in order"
+    )
+    return "; but ".join((told, *advice(run)))
 
 
 def tell(found: Examination, as_json: bool) -> int:

@@ -14,6 +14,7 @@ Failure
     ├── StoreUnreachable          the object store does not answer, or not in time
     ├── StoreDenied               the object store does not know us, or does not allow this
     ├── LifeEnded                 a newer life of this learner has joined the run
+    │   └── Quarantined               too many of its deltas could not be merged
     └── Orphaned                  nothing was heard from the run for too long
 """
 
@@ -60,6 +61,10 @@ class StoreDenied(Trouble):
 
 class LifeEnded(Trouble):
     """A newer life of this learner has joined the run."""
+
+
+class Quarantined(LifeEnded):
+    """Too many deltas of this life could not be merged: the run listens to it no more."""
 
 
 class Orphaned(Trouble):

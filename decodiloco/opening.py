@@ -16,6 +16,7 @@ from streams.codec import pack, unpack
 from streams.errors import Unreadable
 from streams.events import RunOpened
 from streams.manifest import Manifest
+from streams.printing import first_fault, printable
 
 OPENING_BYTES_MAX = 64 * 1024 * 1024
 SCHEMA = 1
@@ -79,7 +80,9 @@ def decode_opening(payload: bytes, manifest: Manifest) -> Opening:
     try:
         schema, run, layout, fragments = unpack(payload, OPENING_BYTES_MAX)
         if schema != SCHEMA:
-            raise BlobCorrupt(f"opening of schema {schema}; this build reads {SCHEMA}")
+            raise BlobCorrupt(
+                f"opening of schema {printable(str(schema)[:20])}; this build reads {SCHEMA}"
+            )
         opening = Opening(
             _run(run),
             Layout.model_validate(layout),
@@ -87,7 +90,7 @@ def decode_opening(payload: bytes, manifest: Manifest) -> Opening:
             pack(run),
         )
     except (Unreadable, ValidationError, ValueError, TypeError) as error:
-        raise BlobCorrupt(f"the opening cannot be read: {error}") from None
+        raise BlobCorrupt(f"the opening cannot be read: {first_fault(error)}") from None
     counts = opening.run.fragments, opening.layout.fragments, len(opening.fragments)
     if len(set(counts)) > 1:
         raise BlobCorrupt(
@@ -95,6 +98,30 @@ def decode_opening(payload: bytes, manifest: Manifest) -> Opening:
             "fragments".format(*counts)
         )
     return opening
+
+
+def opening_of(opened: RunOpened, payload: bytes) -> Opening:
+    """The opening that a run's first fact names, in these bytes.
+
+    Raises BlobCorrupt when it is another one, or of other settings or another layout.
+    """
+    opening = decode_opening(payload, opened.opening)
+    fault = opening_fault(opened, opening)
+    if fault is not None:
+        raise BlobCorrupt(f"run {opened.run}: {fault}")
+    return opening
+
+
+def opening_fault(opened: RunOpened, opening: Opening) -> str | None:
+    """In what a stored opening is not that of a run's first fact; None where it is."""
+    for name, said, found in (
+        ("run", opened.run, opening.run.name),
+        ("config", opened.config_digest.hex()[:16], opening.config_digest.hex()[:16]),
+        ("layout", opened.layout_digest.hex()[:16], opening.layout.digest.hex()[:16]),
+    ):
+        if said != found:
+            return f"the stored opening holds {name} {found}, RunOpened says {said}"
+    return None
 
 
 def _settings(opening: Opening) -> Any:

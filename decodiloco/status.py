@@ -11,19 +11,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from decodiloco.config import Times
 from decodiloco.status_view import Followed, Report, followed, lines_of, report_of
+from decodiloco.times import REFRESH_SECONDS, listen_seconds, silent_seconds
 from decodiloco.visit import Address, Visit, visited
 from streams.pulse import Beat
-
-LISTEN_SECONDS = 1.0
-SILENT_SECONDS = 3.0
-REFRESH_SECONDS = 1.0
 
 
 class Heard:
     """The newest heartbeat of each speaker, forgotten once it is old."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: Times) -> None:
+        self._silent_seconds = silent_seconds(times)
         self._beats: dict[str, tuple[float, Beat]] = {}
 
     async def listen(self, visit: Visit) -> None:
@@ -33,22 +32,22 @@ class Heard:
                 self._beats[f"{beat.role}/{beat.speaker}"] = (time.monotonic(), beat)
 
     def newest(self) -> dict[str, Beat]:
-        """The beats that are not older than SILENT_SECONDS."""
+        """The beats of all who are not silent."""
         now = time.monotonic()
         return {
             key: beat
             for key, (heard_seconds, beat) in sorted(self._beats.items())
-            if now - heard_seconds <= SILENT_SECONDS
+            if now - heard_seconds <= self._silent_seconds
         }
 
 
 async def status(address: Address) -> Report:
     """The status of a run now."""
     async with visited(address, "status") as visit:
-        told, heard = followed(visit.opening), Heard()
+        told, heard = followed(visit.opening), Heard(visit.opening.run.times)
         listening = asyncio.create_task(heard.listen(visit))
         try:
-            await asyncio.sleep(LISTEN_SECONDS)
+            await asyncio.sleep(listen_seconds(visit.opening.run.times))
             await _catch_up(visit, told)
             return report_of(told, heard.newest(), time.time())
         finally:
@@ -61,10 +60,10 @@ async def watch(address: Address, as_json: bool) -> None:
     With `as_json` one object a line is printed instead.
     """
     async with visited(address, "status") as visit:
-        told, heard = followed(visit.opening), Heard()
+        told, heard = followed(visit.opening), Heard(visit.opening.run.times)
         listening = asyncio.create_task(heard.listen(visit))
         try:
-            await asyncio.sleep(LISTEN_SECONDS)
+            await asyncio.sleep(listen_seconds(visit.opening.run.times))
             await _show(visit, told, heard, as_json)
         finally:
             listening.cancel()

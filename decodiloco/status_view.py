@@ -64,6 +64,7 @@ class Followed:
         match envelope.event:
             case RoundOpened(round=number, pace_seconds=pace_seconds):
                 self.opened_seconds[number] = envelope.time_seconds
+                self._forget_rounds()
                 self.pace_seconds = pace_seconds
             case DeltaOffered(learner=learner, round=number, fragment=fragment):
                 self.answered[learner] = (number, fragment)
@@ -78,6 +79,12 @@ class Followed:
                     self._end_life(learner)
             case _:
                 pass
+
+    def _forget_rounds(self) -> None:
+        """Of the rounds that are over only the newest are told of; a run may have millions."""
+        for number in list(self.opened_seconds)[: -RECENT_ROUNDS - 1]:
+            if number not in self.state.rounds:
+                del self.opened_seconds[number]
 
     def _end_life(self, learner: str) -> None:
         lives = self.lives.get(learner, [])
@@ -114,8 +121,11 @@ def report_of(followed: Followed, beats: Mapping[str, Beat], now_seconds: float)
         "tokens_per_second": sum(learner["tokens_per_second"] for learner in learners),
         "leader": state.leader or None,
         "fence": state.fence,
+        "leader_waits": _leader_waits(state, beats),
         "syncers_heard": sorted(b.speaker for b in beats.values() if b.role == "syncer"),
         "versions": list(state.versions),
+        "keep_merges": state.keep_merges or None,
+        "horizon": state.retention.horizon.position if state.retention.horizon else 0,
         "pace_seconds": followed.pace_seconds or None,
         "round_seconds": _round_seconds(followed),
         "rounds": [
@@ -131,6 +141,12 @@ def report_of(followed: Followed, beats: Mapping[str, Beat], now_seconds: float)
     }
 
 
+def _leader_waits(state: State, beats: Mapping[str, Beat]) -> str:
+    """What the leader's heartbeat says that it waits for; empty for nothing."""
+    beat = beats.get(f"syncer/{state.leader}")
+    return beat.text("waiting") if beat else ""
+
+
 def lines_of(report: Report) -> list[str]:
     """The report for people, without colours, to fit 80 columns."""
     is_open = report["phase"] == "open"
@@ -143,6 +159,7 @@ def lines_of(report: Report) -> list[str]:
         f"merged {_percent(report['share_merged'])}; goodput {_percent(report['goodput'])}",
         f"loss       {_loss(report)}",
         f"versions   {_versions(report['versions'])}",
+        *_retention_lines(report),
         *(_slow_lines(report) if is_open else []),
         "",
         *_learner_lines(report),
@@ -157,7 +174,8 @@ def _led(report: Report) -> str:
         return f"{leader} led to the end (fence {report['fence']})"
     others = ", ".join(syncer for syncer in heard if syncer != leader)
     if leader in heard:
-        return f"{leader} leads (fence {report['fence']}); stands by: {others or 'nobody'}"
+        waits = f", waits for the {report['leader_waits']}" if report["leader_waits"] else ""
+        return f"{leader} leads (fence {report['fence']}){waits}; stands by: {others or 'nobody'}"
     who = f"{leader} led last (fence {report['fence']}) and is SILENT" if leader else "nobody leads"
     if others:
         return f"{who}; {others} will take over"
@@ -168,6 +186,15 @@ def _versions(versions: list[int]) -> str:
     if len(versions) > VERSIONS_SHOWN_MAX:
         return f"{min(versions)} to {max(versions)} in {len(versions)} fragments"
     return " ".join(str(version) for version in versions)
+
+
+def _retention_lines(report: Report) -> list[str]:
+    """Said where bytes are let go of, or will be."""
+    if not (report["horizon"] or report["keep_merges"]):
+        return []
+    exact = f"exact from position {report['horizon']} on" if report["horizon"] else "all are here"
+    keeps = f"at least {report['keep_merges']} merges" if report["keep_merges"] else "all from now"
+    return [f"bytes      {exact}; kept: {keeps}"]
 
 
 def _slow_lines(report: Report) -> list[str]:
@@ -191,6 +218,12 @@ def _learner_lines(report: Report) -> list[str]:
             "  last answer"
         )
         lines.extend(_learner_line(learner, width) for learner in learners)
+        lines.extend(
+            f"{learner['learner']} is quarantined for {learner['quarantined_for']}; start it again "
+            "once it is mended"
+            for learner in learners
+            if learner["quarantined_for"]
+        )
     if len(learners) < needed:
         are = "has" if len(learners) == 1 else "have"
         lines.append(f"rounds begin when {needed} learners have joined; {len(learners)} {are}")
@@ -220,13 +253,13 @@ def _round_line(around: Report) -> str:
 
 
 def _learner(followed: Followed, learner: Learner, beat: Beat | None) -> Report:
-    values = beat.values if beat else {}
-    step = max(learner.learner_step, int(values.get("learner_step", 0)))
-    step_seconds = float(values.get("step_seconds", 0.0)) or learner.step_seconds or 0.0
-    tokens = max(learner.tokens_trained, int(values.get("tokens_trained", 0)))
+    step = max(learner.learner_step, beat.count("learner_step") if beat else 0)
+    step_seconds = (beat.seconds("step_seconds") if beat else 0.0) or learner.step_seconds or 0.0
+    tokens = max(learner.tokens_trained, beat.count("tokens_trained") if beat else 0)
     live = learner.status == "live"
     rate = tokens / step / step_seconds if live and step and step_seconds else 0.0
-    waiting = str(values.get("waiting", ""))
+    waiting = beat.text("waiting") if beat else ""
+    loss = beat.number("loss") if beat else None
     answered = followed.answered.get(learner.id)
     newest = followed.state.versions
     return {
@@ -239,10 +272,11 @@ def _learner(followed: Followed, learner: Learner, beat: Beat | None) -> Report:
         "lag_versions": max(
             (a - b for a, b in zip(newest, learner.adopted, strict=True)), default=0
         ),
-        "loss": values.get("loss", learner.loss) if step else None,
+        "loss": (learner.loss if loss is None else loss) if step else None,
         "last_round": answered[0] if answered else None,
         "last_fragment": answered[1] if answered else None,
         "waiting": waiting or None,
+        "quarantined_for": learner.marked_for if learner.status == "quarantined" else None,
     }
 
 

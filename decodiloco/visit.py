@@ -10,21 +10,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from decodiloco.config import load_config
 from decodiloco.errors import BlobMissing, StoreDenied, StoreUnreachable
-from decodiloco.opening import Opening, decode_opening
-from decodiloco.store.blobs import BlobStore, hide_credentials
-from decodiloco.store.keys import opening_key
+from decodiloco.opening import Opening
+from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
-from decodiloco.store.small import read_small
+from decodiloco.stored_opening import read_opening
+from streams.address import parse_run_address, without_user
 from streams.errors import AskedWrongly, ServerUnreachable, StreamMissing
 from streams.events import RunOpened
 from streams.inbox import Inbox
 from streams.pulse import Pulse
-from streams.subjects import checked
 from streams.tape import Tape
+
+if TYPE_CHECKING:
+    from streams.jetstream import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Visit:
     """A run as a visitor holds it. `inbox` is that of the visitor's region."""
 
     opening: Opening
+    connection: Connection
     tape: Tape
     inbox: Inbox
     pulse: Pulse
@@ -57,21 +60,18 @@ class Visit:
 
 def address_of(place: str, store_endpoint: str | None = None) -> Address:
     """The address that RUN means; AskedWrongly when it is no place of a run."""
-    if place.startswith(("nats://", "tls://")):
-        try:
-            parts = urlsplit(place)
-        except ValueError:  # an unclosed bracket
-            parts = urlsplit("")
-        run = parts.path.strip("/")
-        if not parts.hostname or not run:
-            raise AskedWrongly(f"{hide_credentials(place)}: write it as nats://host:port/run")
-        server = f"{parts.scheme}://{parts.netloc}" + (f"?{parts.query}" if parts.query else "")
-        return Address(server, checked(run, "run"), store_endpoint=store_endpoint)
+    if "://" in place:
+        url, run = parse_run_address(place)
+        return Address(url, run, store_endpoint=store_endpoint)
     path = Path(place)
-    toml = path / "run.toml" if path.is_dir() else path
-    if not toml.is_file():
+    try:
+        toml = path / "run.toml" if path.is_dir() else path
+        is_there = toml.is_file()
+    except OSError:  # a name that no file can have
+        is_there = False
+    if not is_there:
         raise AskedWrongly(
-            f"{place}: no run is there; name a run folder, a run.toml or nats://host:port/run"
+            f"{without_user(place)}: no run is there; name a run folder, a run.toml or nats://host:port/run"
         )
     config = load_config(toml)
     here = config.here
@@ -108,7 +108,8 @@ async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
             opening = await _opening(store, address, opened)
             region = address.region or opening.run.regions[0]
             inbox = connection.inbox(address.run, region)
-            yield Visit(opening, tape, inbox, connection.pulse(address.run), store)
+            pulse = connection.pulse(address.run)
+            yield Visit(opening, connection, tape, inbox, pulse, store)
         finally:
             await asyncio.to_thread(store.close)
     finally:
@@ -116,9 +117,8 @@ async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
 
 
 async def _opening(store: BlobStore, address: Address, opened: RunOpened) -> Opening:
-    key = opening_key(address.run, opened.opening)
     try:
-        payload = await asyncio.to_thread(read_small, store, key, opened.opening)
+        return await asyncio.to_thread(read_opening, store, opened)
     except (BlobMissing, StoreDenied, StoreUnreachable) as error:
         if address.store is not None:
             raise
@@ -126,4 +126,3 @@ async def _opening(store: BlobStore, address: Address, opened: RunOpened) -> Ope
             f"{error}. {opened.store} is what the tape names; if it is reached another way from "
             "here, name the run's run.toml instead, or its S3 server with --store-endpoint"
         ) from None
-    return decode_opening(payload, opened.opening)

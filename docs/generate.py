@@ -14,12 +14,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from decodiloco.config import Here, Run, Table
+from decodiloco import times as run_times
+from decodiloco.config import Here, Run, Table, Times
+from decodiloco.metrics.families import FAMILIES
+from decodiloco.time_orders import FIXED, SETTINGS
+from replay import times as proof_times
 from replay.goodput.settings import Scenario
 from replay.invariants.all_of_them import every_invariant
 from streams import events
+from streams import times as record_times
 from streams.codec import EVENT_BYTES_MAX
 from streams.manifest import Manifest
+from streams.times import waits_in
+from tests.limits import limits_page
 from tests.simulation.catching import measured
 from tests.simulation.planted_bugs import BUGS, Bug
 
@@ -49,9 +56,26 @@ def events_page() -> str:
         lines += ["", f"## {event.__name__}\n", _doc(event), ""]
         lines += _fields_table(event)
     lines += ["", "## Parts\n"]
-    for part in (events.Adoption, events.LeftOut, events.Moments, Manifest):
+    for part in (events.Adoption, events.LeftOut, events.Moments, events.PassedOver, Manifest):
         lines += ["", f"### {part.__name__}\n", _doc(part), ""]
         lines += _fields_table(part)
+    return "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """One row a metric, with its labels and what it means."""
+    lines = [
+        "# Metrics\n",
+        MADE,
+        "What `decodiloco exporter` serves. Every metric has the label `run`, too. A counter is",
+        "of the run: an exporter that starts again tells the same. What to do when an alert on",
+        "them fires: [alerts](../how-to/alerts.md).\n",
+        "| metric | kind | labels | |",
+        "|---|---|---|---|",
+    ]
+    for family in FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        lines.append(f"| `{family.full_name}` | {family.kind} | {labels} | {family.help} |")
     return "\n".join(lines) + "\n"
 
 
@@ -115,6 +139,48 @@ def invariants_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def times_page() -> str:
+    """Every wait of each layer, what is derived, and the orders that hold."""
+    lines = [
+        "# Times\n",
+        MADE,
+        "Every wait and time-out, each in one place: what is waited for, and what comes when that",
+        "does not. What a run may set is under [run.times](config.md#runtimes); a value that",
+        "follows from a setting is never set by itself.\n",
+        "## Derived from heartbeat and takeover\n",
+        "| wait | by default | is | |",
+        "|---|---|---|---|",
+    ]
+    defaults = Times()
+    for derived in run_times.DERIVED:
+        name = derived.seconds.__name__
+        seconds = f"{derived.seconds(defaults):g} s"
+        lines.append(f"| `{name}` | {seconds} | {derived.formula} | {_doc(derived.seconds)} |")
+    for title, module in (
+        ("A run (`decodiloco/times.py`)", run_times),
+        ("The record (`streams/times.py`)", record_times),
+        ("The proof (`replay/times.py`)", proof_times),
+    ):
+        lines += ["", f"## {title}\n", "| wait | seconds | for | then |", "|---|---|---|---|"]
+        lines += [
+            f"| `{name}` | {wait:,g} | {wait.waits_for} | {wait.then} |"
+            for name, wait in waits_in(vars(module)).items()
+        ]
+    lines += [
+        "",
+        "## Orders\n",
+        "The first of each pair is never the longer one. The first three are settings: a config",
+        "that breaks one is refused, with both values. The rest hold for every config, by test.",
+        "What keeps its order and wastes work all the same is told by `decodiloco doctor`.\n",
+        "| not longer | than | because |",
+        "|---|---|---|",
+    ]
+    lines += [
+        f"| {order.less.name} | {order.more.name} | {order.why} |" for order in (*SETTINGS, *FIXED)
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def planted_bugs_page() -> str:
     """Every planted fault, who notices it, and within how many seeds."""
     lines = [
@@ -146,12 +212,15 @@ PAGES: dict[str, Callable[[], str]] = {
     "config": config_page,
     "commands": commands_page,
     "goodput": goodput_page,
+    "times": times_page,
+    "limits": lambda: f"# Limits\n\n{MADE}\n{limits_page()}",
     "invariants": invariants_page,
+    "metrics": metrics_page,
     "planted-bugs": planted_bugs_page,
 }
 
 
-def _doc(thing: type[Any]) -> str:
+def _doc(thing: Any) -> str:
     return inspect.cleandoc(thing.__doc__ or "")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.fragments.layout import Tensor
 from decodiloco.store.blobs import BlobStore
@@ -95,7 +97,30 @@ def same_bytes(
     return manifest.bytes
 
 
-def _check_size(store: BlobStore, key: str, manifest: Manifest, position: int) -> None:
+def told_apart(store: BlobStore, key: str, manifest: Manifest, parts: Sequence[Part]) -> str:
+    """In words, how many bytes of a stored blob differ from what was made again, behind its header.
+
+    The first of several `parts` is the header, whose digests differ with any of the bytes.
+    """
+    _check_size(store, key, manifest, None)
+    header, rest = (parts[:1], parts[1:]) if len(parts) > 1 else ((), parts)
+    start = sum(memoryview(part).nbytes for part in header)
+    whole = start + sum(memoryview(part).nbytes for part in rest)
+    if manifest.bytes != whole:
+        return f"the stored blob has {manifest.bytes:,} bytes, the one made again {whole:,}"
+    count, first, at = 0, -1, start
+    for part in _pieces(rest):
+        stored = np.frombuffer(store.read(key, at, at + part.nbytes), np.uint8)
+        unlike = np.flatnonzero(stored != np.frombuffer(part, np.uint8))
+        if unlike.size and first < 0:
+            first = at + int(unlike[0])
+        count += int(unlike.size)
+        at += part.nbytes
+    told = f"{count:,} of {whole - start:,} bytes behind the stored blob's header differ"
+    return told + (f", the first at byte {first:,}" if count else "")
+
+
+def _check_size(store: BlobStore, key: str, manifest: Manifest, position: int | None) -> None:
     size = store.size(key)
     if size is None:
         raise Differs(f"the blob is not in {store.url}; restore it there", position, key)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replay.diff.command import diff
+from replay.follow.command import follow
 from replay.goodput.command import goodput
 from replay.options import (
     EndpointOption,
@@ -26,6 +27,7 @@ from replay.progress import progress
 from replay.retrain.command import retrain
 from replay.world.command import simulate
 from streams.errors import Corrupt, Failure
+from streams.printing import printable_lines
 
 if TYPE_CHECKING:
     from replay.place import Place
@@ -221,6 +223,15 @@ def _check_invariants(found: Place, with_bytes: bool) -> tuple[bool, dict[str, i
 
 app.command(
     epilog=_examples(
+        "replay follow runs/demo --from now",
+        "replay follow runs/demo --verify --alarm /run/decodiloco/alarm.json",
+        "replay follow nats://host:4222/demo?key=viewer.key --verify --from 120000 --json",
+    )
+)(follow)
+
+
+app.command(
+    epilog=_examples(
         "replay diff runs/demo runs/demo/run.tape",
         "replay diff monday.tape tuesday.tape --merges 8",
         "replay diff runs/demo backup/run.tape --store-b file:///backup/store --bytes",
@@ -259,7 +270,7 @@ def main() -> None:
     try:
         app(prog_name="replay")
     except Failure as failure:
-        print(f"replay: {failure}", file=sys.stderr)
+        print(f"replay: {printable_lines(str(failure))}", file=sys.stderr)
         sys.exit(failure.exit_code)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-SECONDS_MAX = 60.0
+from replay.times import GIT_SECONDS_MAX
 
 
 def commit() -> str:
@@ -17,7 +17,7 @@ def commit() -> str:
             capture_output=True,
             text=True,
             check=True,
-            timeout=SECONDS_MAX,
+            timeout=GIT_SECONDS_MAX,
         )
     except (OSError, subprocess.SubprocessError):
         from importlib.metadata import version

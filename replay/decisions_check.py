@@ -24,6 +24,7 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
+    RetentionAsked,
     RoundOpened,
     RunClosing,
     WindowClosed,
@@ -46,6 +47,7 @@ def check_decision(before: State, envelope: Envelope) -> None:
             | CheckpointStored()
             | EvaluationReported()
             | HardshipInjected()
+            | RetentionAsked()
             | RunClosing()
         ):
             _check_admitted(before, event, envelope)

@@ -11,6 +11,7 @@ Failure
 │   └── RulesUnknown           facts written by rules that this build does not know
 └── Trouble                 3
     ├── PlaceSilent            a run that is known, but cannot be read from anywhere
+    ├── BeyondHorizon          bytes that a horizon has let go of
     ├── TapeFileBusy           another process is recording into this file
     └── Unwritable             the disk does not take the file
 """
@@ -67,6 +68,10 @@ class RulesUnknown(AskedWrongly):
 
 class PlaceSilent(Trouble):
     """A run that is known, but cannot be read from anywhere."""
+
+
+class BeyondHorizon(Trouble):
+    """Bytes that a horizon has let go of."""
 
 
 class TapeFileBusy(Trouble):

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.merge.exact import Floats
 from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder, merge_fragment
-from decodiloco.merge.gates import CORRUPT, MISSING, UNREACHABLE
+from decodiloco.merge.gates import CORRUPT, MISSING, OF_THE_STORE, UNREACHABLE
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import global_key, key_of_checkpoint, key_of_offer, snapshot_key
+from decodiloco.store.keys import (
+    global_key,
+    key_of_checkpoint,
+    key_of_offer,
+    named_by,
+    outer_key,
+    report_key,
+    snapshot_key,
+)
 from decodiloco.store.tensors import read_tensors
+from decodiloco.syncer.drafting import LEFT_OUT_MAX
 from decodiloco.syncer.owed import merge_order
 from decodiloco.syncer.snapshot import decode_state, encode_state
 from decodiloco.syncer.state import State
-from replay.blob_checks import Check, same_bytes, small_whole, tensors_whole
+from replay.blob_checks import Check, Part, same_bytes, small_whole, tensors_whole, told_apart
 from replay.errors import Differs
+from replay.reach import EVERYTHING, Reach
 from replay.refold import Folded
 from streams.events import (
     CheckpointStored,
@@ -31,31 +41,39 @@ from streams.events import (
     RunOpened,
     SnapshotStored,
 )
+from streams.manifest import Manifest
 
 BROKEN = (MISSING, CORRUPT)
 """Reasons after which a delta's bytes are not read: the tape itself says that they are no good."""
 
-OF_THE_STORE = (*BROKEN, UNREACHABLE)
-"""Reasons that tell what the store gave at that moment, which nobody can ask again."""
-
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What every check needs: the store, the opening, and why offers were left out, by position."""
+    """What every check needs: the store, the opening, and why offers were left out, by position.
+
+    `reach` says how far back there are bytes.
+    """
 
     store: BlobStore
     opening: Opening
     left_out: dict[int, str]
+    reach: Reach = EVERYTHING
 
 
 def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iterator[Check]:
     """The checks on bytes that one fact asks for.
 
-    `snapshots` holds the refolded state at every position of which a snapshot is stored.
+    `snapshots` holds the refolded state at every position of which a snapshot is stored. Below the
+    horizon there are no bytes but those that are kept, and no merge can be made again.
     """
     event, before = folded.envelope.event, folded.before
     position = folded.envelope.position
     store = named.store
+    if not named.reach.has(position):
+        return
+    if isinstance(event, FragmentMerged) and not named.reach.is_whole(position):
+        yield from _kept_version(store, before, event, position)
+        return
     match event:
         case RunOpened():
             yield Check(position, lambda: event.opening.bytes)  # read whole to come this far
@@ -74,8 +92,10 @@ def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iter
             order = merge_order(before, event.round, contributions=judged)
             yield Check(position, partial(merged_again, store, order, event, position), True)
         case MergeAbandoned():
-            judged = fit_to_judge(event.left_out)
-            if judged:
+            fit, lost = fit_to_judge(event.left_out), {each.position for each in event.left_out}
+            window = before.rounds[event.round].offers
+            judged = tuple(p for p in window if p in fit or p not in lost)
+            if fit:  # held against the others, so these are read, too
                 order = merge_order(before, event.round, contributions=judged)
                 yield Check(position, partial(abandoned_again, store, order, event, position))
         case CheckpointStored():
@@ -90,6 +110,18 @@ def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iter
             pass
 
 
+def _kept_version(
+    store: BlobStore, before: State, event: FragmentMerged, position: int
+) -> Iterator[Check]:
+    """A version with which the merges above the horizon begin: its blobs are there, and whole."""
+    tensors = before.layout.of(event.fragment)
+    (parameters, momentum, report) = named_by(before.run, event)
+    for key, manifest in (parameters, momentum):
+        yield Check(position, partial(tensors_whole, store, key, manifest, position, tensors))
+    key, manifest = report
+    yield Check(position, lambda: len(small_whole(store, key, manifest, position)))
+
+
 def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, position: int) -> int:
     """Makes a merge again from its window's stored deltas; its three blobs are those of the tape.
 
@@ -98,6 +130,12 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
     """
     again = _again(store, order, position)
     _check_left_out(again.left_out, event.left_out, position)
+    if isinstance(again, Merged) and again.doubted != event.doubted:
+        raise Differs(
+            f"made again, the merge doubts {list(again.doubted)}; the tape says "
+            f"{list(event.doubted)}",
+            position,
+        )
     if not isinstance(again, Merged) or again.contributions != event.contributions:
         taken = again.contributions if isinstance(again, Merged) else ()
         raise Differs(
@@ -123,19 +161,39 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
             raise Differs(
                 f"made again, the digest of the {name} is {made.digest.hex()[:16]}; the tape says "
                 f"{said.digest.hex()[:16]}. The same deltas give other bytes here than they gave "
-                "the syncer: compare the two builds",
+                f"the syncer ({_told_apart(store, order, name, said, parts)}): compare the two "
+                "builds",
                 position,
             )
         size_bytes += same_bytes(store, key, said, parts, position)
     return size_bytes
 
 
+def _told_apart(
+    store: BlobStore, order: MergeOrder, name: str, said: Manifest, parts: Sequence[Part]
+) -> str:
+    """How the stored blob differs; its key carries the digest that the tape says."""
+    key = {
+        "parameters": global_key(order.run, order.fragment, order.version, said),
+        "momentum": outer_key(order.run, order.fragment, order.version, said),
+        "report": report_key(order.run, order.round, said),
+    }[name]
+    try:
+        return told_apart(store, key, said, parts)
+    except (BlobCorrupt, BlobMissing, Differs) as error:
+        return str(error)
+
+
 def abandoned_again(
     store: BlobStore, order: MergeOrder, event: MergeAbandoned, position: int
 ) -> int:
-    """Judges again the offers that an abandoned merge left out; their bytes were counted."""
-    again = _again(store, replace(order, quorum=1), position)
-    _check_left_out(again.left_out, event.left_out, position)
+    """Judges again a window whose merge was abandoned; its bytes were counted.
+
+    A fact that could not tell all of the unfit tells the first of them.
+    """
+    left_out = _again(store, order, position).left_out
+    is_full = len(event.left_out) == LEFT_OUT_MAX
+    _check_left_out(left_out[:LEFT_OUT_MAX] if is_full else left_out, event.left_out, position)
     return 0
 
 

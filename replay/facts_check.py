@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from decodiloco.syncer.drafting import LEFT_OUT_MAX
-from decodiloco.syncer.state import State
+from decodiloco.syncer.state import Offer, State
 from replay.decisions_check import check_decision
 from replay.errors import Differs
 from streams.envelope import Envelope
@@ -26,6 +26,9 @@ from streams.events import (
     SyncerTookOver,
     WindowClosed,
 )
+
+OFFERS_MORE_MAX = 1000
+"""How many offers may be kept that came to their end without a fact that names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,37 @@ class FactsCheck:
     """Told every fact in order; raises Differs at the first that breaks a rule of the run."""
 
     self_test: bytes
-    _offers: dict[int, DeltaOffered] = field(default_factory=dict)
+    _offers: dict[int, DeltaOffered | Offer] = field(default_factory=dict)
     _merged_tokens: dict[tuple[str, int], int] = field(default_factory=dict)
     _merge_steps: dict[int, list[int]] = field(default_factory=dict)
+    _versions: tuple[int, ...] = ()
+    _known_step: int = 0
+
+    @classmethod
+    def after(cls, self_test: bytes, state: State) -> FactsCheck:
+        """A check that begins after `state`, whose own claims it takes as they are."""
+        merged = {
+            (name, fragment): state.learners[name].fates(fragment)["merged"]
+            for name in sorted(state.learners)
+            for fragment in range(len(state.fragments))
+        }
+        return cls(self_test, dict(state.offers), merged, {}, state.versions, state.step)
+
+    def let_go(self, before: State, steps_max: int) -> None:
+        """Bounds what is kept: the unsettled offers, and twice `steps_max` merges.
+
+        An evaluation of a merge that is older is no longer judged.
+        """
+        if len(self._offers) > 2 * len(before.offers) + OFFERS_MORE_MAX:
+            self._forget(tuple(each for each in self._offers if each not in before.offers))
+        if before.step - self._known_step < 2 * steps_max:
+            return
+        self._known_step = before.step - steps_max
+        versions = list(before.versions)
+        for fragment, steps in self._merge_steps.items():
+            del steps[: bisect_right(steps, self._known_step)]
+            versions[fragment] -= len(steps)
+        self._versions = tuple(versions)
 
     def tell(self, before: State, envelope: Envelope) -> None:
         """Checks one fact against the state before it and all that was told."""
@@ -168,9 +199,11 @@ class FactsCheck:
                 f"{before.step}, {before.tokens} tokens",
                 position,
             )
+        if event.step < self._known_step:
+            return  # its merges came before this check began, or were let go of
         versions = tuple(
-            bisect_right(self._merge_steps.get(fragment, []), event.step)
-            for fragment in range(len(before.fragments))
+            begun + bisect_right(self._merge_steps.get(fragment, []), event.step)
+            for fragment, begun in enumerate(self._versions or (0,) * len(before.fragments))
         )
         if event.versions != versions:
             raise Differs(

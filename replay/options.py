@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-PLACE_HELP = "A run folder, a run.toml, nats://host:port/run, or a tape file."
+PLACE_HELP = "A run folder, run.toml, nats://host:port/run, tape file, or archive: s3://bucket/run."
 STORE_HELP = "Where the blobs are, when not where the tape says: file:///folder or s3://bucket."
 
 PlaceArgument = Annotated[str, typer.Argument(metavar="TAPE", help=PLACE_HELP)]

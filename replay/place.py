@@ -5,31 +5,29 @@ A place that is not known is never taken for another one: the error names all th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Literal
 from urllib.parse import unquote
 
-from decodiloco.config import load_config
-from decodiloco.store.blobs import BlobStore, hide_credentials
+from decodiloco.archive.segments import archived, listed
+from decodiloco.config import Config, load_config
+from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
 from replay.errors import PlaceSilent, PlaceUnknown
 from replay.tape_file import MAGIC, Scan, read_header, read_tape_file
-from streams.address import address_of
+from streams.address import address_of, parse_run_address, without_user
 from streams.envelope import Envelope
-from streams.errors import Failure, ServerUnreachable, Trouble
+from streams.errors import AskedWrongly, BadName, Failure, ServerUnreachable, Trouble
 from streams.events import RunOpened
 from streams.subjects import checked
 
-PLACES = "a run folder, a run.toml, nats://host:port/run, or a tape file"
+PLACES = "a run folder, a run.toml, nats://host:port/run, a tape file, or an archive, s3://bucket/run"
 TAPE_NAME = "run.tape"
 CONFIG_NAME = "run.toml"
 STORE_NAME = "store"
-
-_ADDRESS = re.compile(r"(?P<server>(?:nats|tls|ws|wss)://[^/?]+)/(?P<run>[^/?]+)/?(?P<query>\?.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,8 @@ class Stores:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One run, and where it is read: from `url` while it is live, else from the file `path`.
+    """One run, and where it is read: from `url` while it is live, else from the file `path`, or
+    from its archive in the store at the URL `archive`.
 
     `note` tells what was passed over to come here, for a person to see.
     """
@@ -53,11 +52,14 @@ class Place:
     url: str | None = None
     path: Path | None = None
     stores: Stores = field(default_factory=Stores)
+    archive: str | None = None
     note: str = ""
 
     @property
     def told(self) -> str:
         """The place, for a message."""
+        if self.archive is not None:
+            return f"the archive of run {self.run} in {without_user(self.archive)}"
         return f"{address_of(self.url)}/{self.run}" if self.url else str(self.path)
 
     def envelopes(self) -> Iterator[Envelope]:
@@ -66,8 +68,16 @@ class Place:
             from replay.live import read_live  # the NATS client loads only where it is used
 
             return read_live(self.url, self.run)
+        if self.archive is not None:
+            return archived(self.open_archive(), self.run)
         assert self.path is not None
         return read_tape_file(self.path)
+
+    def open_archive(self) -> BlobStore:
+        """The store whose archive is read."""
+        assert self.archive is not None
+        is_s3 = self.archive.startswith("s3://")
+        return open_store(self.archive, self.stores.endpoint if is_s3 else None)
 
     def open_store(self, opened: RunOpened) -> BlobStore:
         """The store that holds this run's blobs.
@@ -106,6 +116,8 @@ def open_tape(place: str | Path) -> Iterator[Envelope]:
 def find_place(place: str | Path, store: str | None = None, endpoint: str | None = None) -> Place:
     """The place that is meant; `store` and `endpoint` override where its blobs are."""
     text = str(place)
+    if text.startswith(("file://", "s3://")):
+        return _archive(text, store, endpoint)
     if "://" in text:
         return _address(text, store, endpoint)
     path = Path(place)
@@ -113,39 +125,45 @@ def find_place(place: str | Path, store: str | None = None, endpoint: str | None
         case "folder":
             return _folder(path, store, endpoint)
         case "nothing":
-            raise PlaceUnknown(f"{text}: there is no such file or folder; name {PLACES}")
+            raise PlaceUnknown(
+                f"{without_user(text)}: there is no such file or folder; name {PLACES}"
+            )
         case "other":
-            raise PlaceUnknown(f"{text} is neither a file nor a folder; name {PLACES}")
+            raise PlaceUnknown(
+                f"{without_user(text)} is neither a file nor a folder; name {PLACES}"
+            )
     if path.suffix == ".toml":
         return _configured(path, store, endpoint)
     return _tape_file(path, store, endpoint)
 
 
-def find_live(place: str | Path) -> Place:
-    """The live run that is meant; a tape file is not one. Raises where no server answers."""
+def find_live(place: str | Path, store: str | None = None, endpoint: str | None = None) -> Place:
+    """The live run that is meant; a tape file is not one. No server is asked yet.
+
+    `store` and `endpoint` override where its blobs are.
+    """
     text = str(place)
     if "://" in text:
-        return _address(text, None, None)
+        return _address(text, store, endpoint)
     path = Path(place)
     config_path = path / CONFIG_NAME if _kind(path) == "folder" else path
     if config_path.suffix != ".toml" or _kind(config_path) != "file":
         raise PlaceUnknown(
-            f"{text}: a live run is a folder with a {CONFIG_NAME}, a run.toml, "
+            f"{without_user(text)}: a live run is a folder with a {CONFIG_NAME}, a run.toml, "
             "or nats://host:port/run"
         )
     config = load_config(config_path)
-    return Place(config.run.name, url=config.here.nats_door)
+    stores = _stores_of(config, config_path, store, endpoint)
+    return Place(config.run.name, url=config.here.nats_door, stores=stores)
 
 
 def _address(text: str, store: str | None, endpoint: str | None) -> Place:
-    match = _ADDRESS.fullmatch(text)
-    if match is None:
-        raise PlaceUnknown(
-            f"{hide_credentials(text)}: write a live run as nats://host:port/run, "
-            "such as nats://127.0.0.1:4222/demo"
-        )
-    run = checked(match["run"], "run")
-    url = match["server"] + (match["query"] or "")
+    try:
+        url, run = parse_run_address(text)
+    except BadName:
+        raise
+    except AskedWrongly as error:
+        raise PlaceUnknown(str(error)) from None
     return Place(run, url=url, stores=Stores(asked=store, endpoint=endpoint))
 
 
@@ -164,25 +182,56 @@ def _configured(path: Path, store: str | None, endpoint: str | None) -> Place:
     config = load_config(path)
     run, url = config.run.name, config.here.nats_door
     tape = path.parent / TAPE_NAME
-    stores = Stores(
-        asked=store,
-        beside=path.parent / STORE_NAME,
-        configured=config.here.store,
-        endpoint=endpoint or config.here.store_endpoint,
-    )
+    stores = _stores_of(config, path, store, endpoint)
     why_not = _why_not_live(url, run, tape)
     if why_not is None:
         return Place(run, url=url, stores=stores)
     if _kind(tape) != "file":
-        raise PlaceSilent(
-            f"run {run}: {why_not}; and there is no {tape} either. Start the servers again, or "
-            "name the tape file"
-        )
+        return _archived(Place(run, stores=stores, note=f"{why_not}; there is no {tape}"))
     held = read_header(tape).run
     if held != run:
         next(read_tape_file(tape), None)  # a changed header does not fit the first record
         raise PlaceUnknown(f"{tape} holds run {held}, but {path} describes run {run}")
     return Place(run, path=tape, stores=stores, note=f"{why_not}; reading {tape}")
+
+
+def _archived(silent: Place) -> Place:
+    """The archive in the store of a run that is read from nowhere else, if there is one."""
+    run, stores = silent.run, silent.stores
+    beside = stores.beside if stores.beside and _kind(stores.beside / run) == "folder" else None
+    url = stores.asked or (beside.resolve().as_uri() if beside else stores.configured)
+    assert url is not None
+    place = replace(silent, archive=url, note=f"{silent.note}; reading its archive in {url}")
+    try:
+        is_there = not _is_gone(url) and bool(listed(place.open_archive(), run))
+    except Trouble as error:
+        raise PlaceSilent(f"run {run}: {silent.note}; {error}") from None
+    if not is_there:
+        raise PlaceSilent(
+            f"run {run}: {silent.note} either, and no archive in {without_user(url)}. Start "
+            "the servers again, or name the tape file"
+        )
+    return place
+
+
+def _archive(text: str, store: str | None, endpoint: str | None) -> Place:
+    """`s3://bucket/prefix/RUN`: a run's archive, in the store that is named before its name."""
+    url, _, run = text.rstrip("/").rpartition("/")
+    place = Place(
+        checked(run, "run"), stores=Stores(store or url, None, None, endpoint), archive=url
+    )
+    if _is_gone(url) or not listed(place.open_archive(), run):
+        raise PlaceUnknown(f"{without_user(text)}: no archive of a run {run} is there")
+    return place
+
+
+def _stores_of(config: Config, path: Path, store: str | None, endpoint: str | None) -> Stores:
+    return Stores(
+        asked=store,
+        beside=path.parent / STORE_NAME,
+        configured=config.here.store,
+        endpoint=endpoint or config.here.store_endpoint,
+    )
 
 
 def _why_not_live(url: str, run: str, tape: Path) -> str | None:
@@ -248,8 +297,10 @@ def _kind(path: Path) -> Literal["folder", "file", "other", "nothing"]:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return "nothing"
-    except OSError as error:
-        raise PlaceUnknown(f"{path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a null byte
+        raise PlaceUnknown(
+            f"{without_user(str(path))}: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if S_ISDIR(mode):
         return "folder"
     return "file" if S_ISREG(mode) else "other"

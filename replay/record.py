@@ -16,17 +16,12 @@ from replay.errors import Differs, NotReached
 from replay.progress import Tell, silently
 from replay.tape_file import Header
 from replay.tape_writer import TapeWriter, open_writer
+from replay.times import CATCH_UP_SECONDS, QUIET_SECONDS, SYNC_SECONDS
 from streams.envelope import Envelope
-from streams.errors import Trouble
+from streams.errors import ChainBroken, Trouble
 from streams.events import RunClosed, RunOpened
 from streams.tape import BATCH_MAX, Tape
 
-QUIET_SECONDS = 3.0
-"""After RunClosed the learners still say that they leave: the file is sealed once so long
-nothing was said."""
-
-SYNC_SECONDS = 0.25
-CATCH_UP_SECONDS = 5.0
 QUEUE_MAX = 4 * BATCH_MAX
 
 
@@ -112,9 +107,10 @@ async def record_following(
 
 async def _begin(tape: Tape, path: Path, voice: Voice) -> TapeWriter:
     """The writer at the file's end, which is sure to be a place on this very tape."""
-    first = (await tape.read(0, 1))[0]
-    assert isinstance(first.event, RunOpened), "a tape begins with RunOpened"
-    header = Header(tape.run, first.event.store)
+    first = await tape.read(0, 1)
+    if not first or not isinstance(first[0].event, RunOpened):
+        raise ChainBroken(1, f"the tape of run {tape.run} does not begin with its opening")
+    header = Header(tape.run, first[0].event.store)
     writer = await asyncio.to_thread(open_writer, path, header)
     try:
         await _check_same_tape(tape, writer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from decodiloco.opening import Opening
+from decodiloco.opening import Opening, opening_fault
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import RULES, State
@@ -41,16 +41,22 @@ def refold(
     for envelope in envelopes:
         if inspect is not None:
             inspect(state, envelope)
-        after = _folded(state, envelope)
+        after = next_state(state, envelope)
         yield Folded(state, envelope, after)
         state = after
 
 
-def _folded(state: State, envelope: Envelope) -> State:
+def next_state(state: State, envelope: Envelope) -> State:
+    """The state one fact later, if the fact follows from what stands before it.
+
+    Raises ChainBroken, Differs or RulesUnknown where it does not.
+    """
     event = envelope.event
     position = envelope.position
     if isinstance(event, RunOpened):
-        _check_opening(event, state.opening, position)
+        fault = opening_fault(event, state.opening)
+        if fault is not None:
+            raise Differs(fault, position)
     if isinstance(event, RunOpened | SyncerTookOver) and event.rules != RULES:
         raise RulesUnknown(
             f"position {position}: written by rules {event.rules}, and this build knows rules "
@@ -71,15 +77,3 @@ def _folded(state: State, envelope: Envelope) -> State:
         raise Differs(
             f"{event.kind} cannot follow from what stands before ({told})", position
         ) from error
-
-
-def _check_opening(event: RunOpened, opening: Opening, position: int) -> None:
-    for name, said, found in (
-        ("run", event.run, opening.run.name),
-        ("config", event.config_digest.hex()[:16], opening.config_digest.hex()[:16]),
-        ("layout", event.layout_digest.hex()[:16], opening.layout.digest.hex()[:16]),
-    ):
-        if said != found:
-            raise Differs(
-                f"the stored opening holds {name} {found}, RunOpened says {said}", position
-            )

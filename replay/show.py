@@ -19,12 +19,14 @@ from streams.events import (
     MergeAbandoned,
     RoundOpened,
 )
+from streams.printing import printable
 
 CELL_WIDTH = 40
 RUN_WIDTH = 46
 RUN_WIDTH_MAX = 64
 GAP = "  "
 GAP_WIDTH = len(GAP)
+OFFERS_MAX = 20_000  # and rounds, that are remembered: later facts name only young ones
 LEAD_WIDTH = 8 + 1 + 8 + 1 + 5 + GAP_WIDTH
 
 
@@ -88,8 +90,11 @@ class Teller:
         event = envelope.event
         if isinstance(event, DeltaOffered):
             self._offers[envelope.position] = event
+            if len(self._offers) > OFFERS_MAX:
+                del self._offers[next(iter(self._offers))]
         elif isinstance(event, RoundOpened):
             self._fragments[event.round] = event.fragment
+            self._fragments.pop(event.round - OFFERS_MAX, None)
         elif isinstance(event, FragmentMerged):
             self.step = event.step
 
@@ -108,7 +113,8 @@ class Widths:
     cut: bool = False
 
     def fit(self, text: str, width: int) -> str:
-        """The text in its column."""
+        """The text in its column; strangers' words may stand in it."""
+        text = printable(text)
         if self.cut and len(text) > width:
             return text[: width - 1] + "…"
         return f"{text:{width}}"

@@ -13,17 +13,20 @@ from streams.events import (
     Event,
     FragmentMerged,
     HardshipInjected,
+    HorizonRaised,
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
     LeftOut,
     MergeAbandoned,
     MessageRefused,
+    RetentionAsked,
     RoundOpened,
     RunClosed,
     RunClosing,
     RunOpened,
     SnapshotStored,
+    StoreSwept,
     SyncerTookOver,
     WindowClosed,
 )
@@ -76,6 +79,8 @@ def _of_learner(
         case LearnerLeft():
             digest = f" {event.digest.hex()[:8]}" if event.digest else ""
             return f"leaves: {event.reason} at step {event.learner_step}{digest}"
+        case LearnerLost(reason="quarantined"):
+            return f"QUARANTINED: {event.why}"
         case LearnerLost():
             return f"lost: silent for {event.silent_seconds:.1f} s"
         case DeltaOffered():
@@ -95,6 +100,9 @@ def _of_run(
     | MessageRefused
     | EvaluationReported
     | SnapshotStored
+    | HorizonRaised
+    | StoreSwept
+    | RetentionAsked
     | SyncerTookOver
     | HardshipInjected
     | RunClosing
@@ -111,6 +119,14 @@ def _of_run(
             return f"loss {event.loss:.4f} at step {event.step} ({event.speaker})"
         case SnapshotStored():
             return f"snapshot of position {event.position}, {told_bytes(event.manifest.bytes)}"
+        case HorizonRaised():
+            return f"horizon raised to position {event.position}, {len(event.kept)} facts kept"
+        case StoreSwept():
+            size = told_bytes(event.bytes)
+            return f"swept below position {event.position}: {event.blobs} blobs, {size}"
+        case RetentionAsked():
+            kept = f"at least {event.keep_merges} merges" if event.keep_merges else "everything"
+            return f"asked to keep {kept} ({event.speaker})"
         case SyncerTookOver():
             return f"took over: {event.syncer}, fence {event.fence}"
         case HardshipInjected():

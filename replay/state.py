@@ -16,18 +16,19 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from decodiloco.errors import BlobCorrupt
+from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.merge.model_digest import model_digest
-from decodiloco.opening import Opening, decode_opening
+from decodiloco.opening import Opening, opening_of
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, opening_key, outer_key
-from decodiloco.store.tensors import open_tensors
+from decodiloco.store.tensors import TensorBlob, open_tensors
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
 from replay.blob_checks import check_holds, small_whole
 from replay.errors import Differs, NotReached, Unwritable
 from replay.place import Place, find_place
 from replay.progress import Tell, silently
+from replay.reach import EVERYTHING, Reach
 from replay.refold import Folded, refold
 from streams.envelope import Envelope
 from streams.events import RunOpened
@@ -39,9 +40,10 @@ Array = npt.NDArray[np.float32]
 class StateAt:
     """A run as it stood after one position: what the syncer knew, and the bytes that it named."""
 
-    def __init__(self, state: State, store: BlobStore) -> None:
+    def __init__(self, state: State, store: BlobStore, reach: Reach = EVERYTHING) -> None:
         self._state = state
         self._store = store
+        self._reach = reach
 
     @property
     def run(self) -> str:
@@ -78,7 +80,10 @@ class StateAt:
         return model_digest(self._state.layout, self._tensors(self._parameters_of)).hex()
 
     def parameters(self) -> dict[str, Array]:
-        """Every trained tensor by name: float32, shaped. Raises BlobMissing or BlobCorrupt."""
+        """Every trained tensor by name: float32, shaped.
+
+        Raises BlobMissing or BlobCorrupt, and BeyondHorizon where a horizon let go of the bytes.
+        """
         return dict(self._tensors(self._parameters_of))
 
     def momentum(self) -> dict[str, Array]:
@@ -120,7 +125,7 @@ class StateAt:
         layout = self._state.layout
         for fragment in range(layout.fragments):
             named = blob_of(fragment)
-            blob = None if named is None else open_tensors(self._store, *named)
+            blob = None if named is None else self._opened(*named)
             if blob is not None:
                 check_holds(blob, layout.of(fragment))
             for tensor in layout.of(fragment):
@@ -128,6 +133,14 @@ class StateAt:
                     yield tensor.name, np.zeros(tensor.shape, np.float32)
                 else:
                     yield tensor.name, blob.read(tensor.name)
+
+    def _opened(self, key: str, manifest: Manifest) -> TensorBlob:
+        try:
+            return open_tensors(self._store, key, manifest)
+        except BlobMissing:
+            if self._reach.is_whole(self.position) or self.position == self._reach.position:
+                raise
+            raise self._reach.beyond(self.run, f"the model at position {self.position}") from None
 
 
 def state_at(
@@ -184,9 +197,11 @@ def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
         opening = read_opening(store, opened)
         found: State | None = None
         last: State | None = None
+        reach = EVERYTHING
         assert first is not None
         for folded in refold(chain([first], envelopes), opening):
             last = folded.after
+            reach = reach.then(folded.envelope)
             tell(last.position, 0)
             if found is None and holds is not None and holds(folded):
                 found = last
@@ -197,7 +212,7 @@ def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
                 f"{last.position}, step {last.step}, with {len(last.versions)} fragments at "
                 f"versions {_range_told(last.versions)}"
             )
-        return StateAt(found or last, store)
+        return StateAt(found or last, store, reach)
     except BaseException:
         store.close()
         raise
@@ -217,7 +232,7 @@ def read_opening(store: BlobStore, opened: RunOpened) -> Opening:
     key = opening_key(opened.run, opened.opening)
     payload = small_whole(store, key, opened.opening, position=1)
     try:
-        return decode_opening(payload, opened.opening)
+        return opening_of(opened, payload)
     except BlobCorrupt as error:
         raise Differs(str(error), 1, key) from None
 

@@ -10,7 +10,6 @@ Numbers are big-endian. A length of zero cannot be a record's, so it opens the s
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,13 @@ from replay.errors import PlaceUnknown, TapeCorrupt
 from streams.codec import ENVELOPE_BYTES_MAX, decode_envelope, pack, unpack
 from streams.envelope import Envelope
 from streams.errors import BadName, Unreadable
+from streams.framing import COUNT, LENGTH, SEAL_BYTES, begin, encode_seal
 from streams.subjects import checked
 from streams.tape import Chain
 
 MAGIC = b"decodiloco tape\n"
 VERSION = 1
 HEADER_BYTES_MAX = 4096
-LENGTH = struct.Struct(">I")
-COUNT = struct.Struct(">Q")
-SEAL_BYTES = LENGTH.size + COUNT.size + 32 + 32
 READ_AHEAD_BYTES = 1 << 20
 
 UNSEALED = (
@@ -51,21 +48,7 @@ def encode_header(header: Header) -> bytes:
     """The first bytes of a tape file."""
     body = pack([header.run, header.store])
     assert len(body) <= HEADER_BYTES_MAX
-    return MAGIC + VERSION.to_bytes(2, "big") + LENGTH.pack(len(body)) + body
-
-
-def encode_record(payload: bytes) -> bytes:
-    """One record with its length before it."""
-    assert 0 < len(payload) <= ENVELOPE_BYTES_MAX
-    return LENGTH.pack(len(payload)) + payload
-
-
-def encode_seal(count: int, last_digest: bytes, before: blake3) -> bytes:
-    """The last bytes of a finished tape file; `before` has hashed every byte before the seal."""
-    head = LENGTH.pack(0) + COUNT.pack(count) + last_digest
-    hasher = before.copy()
-    hasher.update(head)
-    return head + bytes(hasher.digest())
+    return begin(MAGIC, VERSION, body)
 
 
 def is_tape_file(path: Path) -> bool:

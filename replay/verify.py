@@ -22,6 +22,7 @@ from replay.fact_bytes import Named, checks_of
 from replay.facts_check import FactsCheck, FateRow
 from replay.place import Place
 from replay.progress import Tell
+from replay.reach import EVERYTHING, Reach, reach_of
 from replay.refold import refold
 from replay.state import opened_by, read_opening
 from replay.synthetic.mark import Marks
@@ -52,6 +53,7 @@ class Difference:
 class Proof:
     """What a verification found. `merges` are those on the tape, `merges_checked` those re-made.
 
+    `horizon` is the position up to which bytes were let go of, 0 where all are kept.
     Of a `synthetic` tape only the opening's bytes were ever made: the rest of it is facts.
     """
 
@@ -63,6 +65,7 @@ class Proof:
     merges_checked: int = 0
     bytes_checked: int = 0
     first_difference: Difference | None = None
+    horizon: int = 0
     fates: tuple[FateRow, ...] = ()
     closed: bool = False
     synthetic: bool = False
@@ -82,11 +85,13 @@ class Survey:
     left_out: dict[int, str] = field(default_factory=dict)
     snapshots: dict[int, int] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
+    reach: Reach = EVERYTHING
 
     def note(self, envelope: Envelope) -> None:
         """Takes one record in."""
         self.events = envelope.position
         self.marks.note(envelope)
+        self.reach = self.reach.then(envelope)
         match envelope.event:
             case FragmentMerged(left_out=left_out):
                 self.merges += 1
@@ -115,7 +120,8 @@ def verify_place(place: Place, threads: int, tell: Tell) -> Proof:
     """Proves a run from its tape and its blobs, up to the first difference.
 
     Raises RulesUnknown for facts by rules that this build does not know, and Trouble when tape
-    or store cannot be reached. All else that is wrong is the proof's `first_difference`.
+    or store cannot be reached, or the horizon rose above what was being read. All else that is
+    wrong is the proof's `first_difference`.
     """
     proof = Proof(place.run, place.told)
     try:
@@ -126,6 +132,7 @@ def verify_place(place: Place, threads: int, tell: Tell) -> Proof:
             survey.note(envelope)
             proof.events, proof.merges = survey.events, survey.merges
             proof.synthetic = survey.marks.is_synthetic
+            proof.horizon = survey.reach.position
         if opened is None:
             opened_by(None, place)
         assert opened is not None
@@ -178,6 +185,7 @@ def _prove(
                 settle(AHEAD_MAX * threads)
             settle(0)
         except Corrupt as error:
+            _check_horizon(place, survey, error)
             proof.first_difference = difference(error)
             proof.fates = ()
             for future in pending:
@@ -194,7 +202,7 @@ def _checks(
 ) -> Iterator[Check]:
     """Every check on bytes, in the order of the tape; raises where the facts alone differ."""
     facts = FactsCheck(self_test())
-    named = Named(store, opening, survey.left_out)
+    named = Named(store, opening, survey.left_out, survey.reach)
     snapshots: dict[int, State] = {}
     last: State | None = None
     records = _until(place.envelopes(), survey.events)
@@ -211,6 +219,20 @@ def _checks(
     assert last is not None and last.position == survey.events
     proof.fates = facts.fates(last)
     proof.closed = last.closed is not None
+
+
+def _check_horizon(place: Place, survey: Survey, error: Corrupt) -> None:
+    """Raises BeyondHorizon when a run that goes on has let go of what is missing since the survey.
+
+    The tape is read once more, so a tape that is itself corrupt is left to the first difference.
+    """
+    at = difference(error).position
+    if at is None or not isinstance(error, Differs):
+        return
+    reach = reach_of(place.envelopes())
+    if reach != survey.reach and not reach.is_whole(at):
+        told = f"position {at}, which was being verified,"
+        raise reach.beyond(place.run, told) from error
 
 
 def _check_unmade(store: BlobStore, run: str, position: int, event: FragmentMerged) -> None:

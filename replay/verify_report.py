@@ -21,6 +21,7 @@ def told_as_json(proof: Proof) -> Mapping[str, object]:
         "merges_checked": proof.merges_checked,
         "bytes_checked": proof.bytes_checked,
         **({"synthetic": True} if proof.synthetic else {}),
+        **({"horizon": proof.horizon} if proof.horizon else {}),
         "first_difference": None
         if difference is None
         else {"what": difference.what, "position": difference.position, "key": difference.key},
@@ -36,6 +37,11 @@ def report_lines(proof: Proof, by_fragment: bool) -> Iterator[str]:
         f"{proof.events} facts on the tape; {proof.merges_checked} of {proof.merges} merges made "
         f"again; {told_bytes(proof.bytes_checked)} of blobs read and compared"
     )
+    if proof.horizon:
+        yield (
+            f"horizon: position {proof.horizon}; of what stands up to there only the facts are "
+            "checked: its bytes were let go of"
+        )
     if proof.synthetic:
         yield "SYNTHETIC: nobody trained this; only its facts and its opening are checked"
     difference = proof.first_difference
@@ -43,6 +49,8 @@ def report_lines(proof: Proof, by_fragment: bool) -> Iterator[str]:
         yield from fate_lines(proof.fates, by_fragment)
         ended = "" if proof.closed else " (the run is not closed: this holds as far as it goes)"
         what = "every digest, merge and token is what the tape says"
+        if proof.horizon:
+            what = "every fact and token, and every merge above the horizon, is what the tape says"
         if proof.synthetic:
             what = "the facts follow from each other; no merge and no delta was there to check"
         yield f"agreed: {what}{ended}"

@@ -6,11 +6,11 @@ address with a way in; of several servers with commas between, the last carries 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from streams.errors import AskedWrongly
+from streams.subjects import checked
 
 FILES = ("key", "ca")
 
@@ -32,7 +32,7 @@ def parse_address(url: str) -> NatsAddress:
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in FILES or name in files or not value:
             raise AskedWrongly(
-                f"{_without_user(url)!r}: after ? write key=FILE, ca=FILE, or both with & between"
+                f"{without_user(url)!r}: after ? write key=FILE, ca=FILE, or both with & between"
             )
         files[name] = value
     ones = tuple(servers.split(","))
@@ -46,6 +46,27 @@ def address_of(url: str) -> str:
     Raises AskedWrongly for what is no NATS address.
     """
     return parse_address(url).shown
+
+
+def parse_run_address(place: str) -> tuple[str, str]:
+    """`nats://host:port/run` taken apart: the address as `connect` takes it, and the run.
+
+    Raises AskedWrongly for what is no such address, BadName for a name that no run has.
+    """
+    servers, mark, query = place.partition("?")
+    server, _, run = servers.rstrip("/").rpartition("/")
+    try:
+        if not server.strip("/").partition("://")[2] or not run:
+            raise AskedWrongly("no run is named")
+        parse_address(server)
+    except AskedWrongly:
+        raise AskedWrongly(
+            f"{without_user(place)}: write a live run as nats://host:port/run, "
+            "such as nats://127.0.0.1:4222/demo"
+        ) from None
+    url = server + mark + query
+    parse_address(url)
+    return url, checked(run, "run")
 
 
 def with_files(url: str, key: str | None, ca: str | None) -> str:
@@ -63,10 +84,15 @@ def _shown(server: str) -> str:
     except ValueError:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path.strip("/"):
-        raise AskedWrongly(f"{_without_user(server)!r} is no NATS address: write nats://host:port")
+        raise AskedWrongly(f"{without_user(server)!r} is no NATS address: write nats://host:port")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port or 4222}"
 
 
-def _without_user(url: str) -> str:
-    return re.sub(r"//.*@", "//", url)  # to the last @: a password may hold one
+def without_user(text: str) -> str:
+    """What somebody wrote as an address, without name and password, also where it is none."""
+    head, at, rest = text.rpartition("@")  # the last one: a password may hold others
+    scheme, slashes, _ = head.partition("//")
+    if slashes:
+        return f"{scheme}//{rest}"
+    return rest if at and ":" in head else text  # a slash is missing, or the scheme

@@ -8,6 +8,7 @@ are not the canonical ones is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, cast
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from streams.envelope import POSITION_MAX, Envelope, Source
 from streams.errors import Unreadable
 from streams.events import BY_KIND, WORDS, Event, Word
+from streams.printing import first_fault, printable, shown
 
 SCHEMA = 1
 EVENT_BYTES_MAX = 16 * 1024
@@ -51,7 +53,8 @@ def unpack(payload: bytes, bytes_max: int, depth_max: int = DEPTH_MAX) -> Any:
             max_ext_len=0,
         )
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise Unreadable(f"not msgpack: {type(error).__name__}: {error}"[:180]) from None
+        told = printable(f"not msgpack: {type(error).__name__}: {error}")
+        raise Unreadable(told[:180]) from None
     _check_depth(value, depth_max)
     return value
 
@@ -70,7 +73,7 @@ def decode_word(payload: bytes) -> Word:
         raise Unreadable("a word is an array of schema, kind and fields")
     schema, kind, fields = value
     if not isinstance(kind, str) or kind not in _WORD_KINDS:
-        raise Unreadable(f"{str(kind)[:40]!r} is nothing that can be said to an inbox")
+        raise Unreadable(f"{shown(kind)} is nothing that can be said to an inbox")
     return cast(Word, _event(schema, kind, fields))
 
 
@@ -132,9 +135,9 @@ def decode_envelope(payload: bytes) -> Envelope:
     _expect(isinstance(previous, bytes) and len(previous) == 32, "previous")
     _expect(_is_count(fence), "fence")
     _expect(isinstance(writer, str) and len(writer) <= 64, "writer")
-    _expect(isinstance(time_seconds, float), "time")
+    _expect(isinstance(time_seconds, float) and math.isfinite(time_seconds), "time")
     if not isinstance(kind, str) or kind not in BY_KIND:
-        raise Unreadable(f"{str(kind)[:40]!r} is no kind of fact")
+        raise Unreadable(f"{shown(kind)} is no kind of fact")
     envelope = Envelope(
         position,
         previous,
@@ -152,15 +155,13 @@ def decode_envelope(payload: bytes) -> Envelope:
 
 def _event(schema: Any, kind: str, fields: Any) -> Event:
     if schema != SCHEMA or isinstance(schema, bool):
-        raise Unreadable(f"schema {str(schema)[:20]}; this build reads schema {SCHEMA}")
+        raise Unreadable(f"schema {printable(str(schema)[:20])}; this build reads schema {SCHEMA}")
     if not isinstance(fields, dict):
         raise Unreadable("the fields of an event are a map")
     try:
         return cast(Event, BY_KIND[kind].model_validate(fields))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise Unreadable(f"{kind}: {place}: {first['msg']}"[:180]) from None
+        raise Unreadable(f"{kind}: {first_fault(error)}"[:180]) from None
 
 
 def _source(value: Any) -> Source:

@@ -13,13 +13,15 @@ from typing import Any
 
 from streams.door import Door
 from streams.errors import PermissionDenied, ServerUnreachable, Trouble
-from streams.link import API_SECONDS, Link
-
-FIRST_SECONDS = 2.0  # how long the first connect may go on trying
-PING_SECONDS = 0.5
-PONG_SECONDS_MAX = 3.0
-HEALTHY_SECONDS = 1.5
-PAUSE_SECONDS_MAX = 1.0
+from streams.link import Link
+from streams.times import (
+    API_SECONDS,
+    FIRST_SECONDS,
+    HEALTHY_SECONDS,
+    PING_SECONDS,
+    PONG_SECONDS_MAX,
+    RECONNECT_PAUSE_SECONDS_MAX,
+)
 
 
 class Wire:
@@ -104,6 +106,10 @@ class Wire:
         """A JetStream API request and its answer. Raises Declined, Silent, PermissionDenied."""
         return await (await self.link(seconds)).api(call, body, seconds)
 
+    async def ask(self, call: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A question to the JetStream API, asked again until it is answered. As `Link.ask`."""
+        return await (await self.link()).ask(call, body)
+
     async def _open_link(self) -> Link:
         link = Link(self.name, self.door, self._ready.clear)
         await link.open()
@@ -130,7 +136,7 @@ class Wire:
                 except Trouble as error:
                     self._why = str(error) if isinstance(error, PermissionDenied) else self._why
                 await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.5))
-                pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+                pause_seconds = min(2 * pause_seconds, RECONNECT_PAUSE_SECONDS_MAX)
 
     async def _watch(self, link: Link) -> str:
         """Pings until the link is dead; why it is."""

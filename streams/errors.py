@@ -3,7 +3,8 @@
     Failure
     ├── Corrupt              1  what was read cannot be what was written
     │   ├── Unreadable          bytes that are no event, envelope or word
-    │   └── ChainBroken         a tape whose facts do not follow from one another
+    │   ├── ChainBroken         a tape whose facts do not follow from one another
+    │   └── SegmentCorrupt      an archive whose segments are not what was archived
     ├── AskedWrongly         2  a name, address or setting that cannot be meant
     │   └── BadName
     └── Trouble              3  the world outside: servers, disks, networks
@@ -18,11 +19,23 @@ A bug is none of these: it is an AssertionError. A refused offer is none either:
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Failure(Exception):
     """The root: a failure with a message for a person and an exit code for a script."""
 
     exit_code = 3
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes as it is: a constructor that words its message is not called again."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[Failure], args: tuple[Any, ...], told: dict[str, Any]) -> Failure:
+    failure = kind.__new__(kind, *args)
+    failure.__dict__.update(told)
+    return failure
 
 
 class Corrupt(Failure):
@@ -41,6 +54,10 @@ class ChainBroken(Corrupt):
     def __init__(self, position: int, why: str) -> None:
         super().__init__(f"the tape breaks at position {position}: {why}")
         self.position = position
+
+
+class SegmentCorrupt(Corrupt):
+    """An archive with an altered segment, a gap or a fork; the message names the segment."""
 
 
 class AskedWrongly(Failure):

@@ -15,6 +15,7 @@ from streams.manifest import Digest, Manifest
 
 CURSOR_BYTES_MAX = 1024
 FRAGMENTS_MAX = 1024
+KEPT_MAX = 1700  # positions: all that one fact can hold
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
@@ -54,11 +55,23 @@ class LeftOut(Part):
     reason: Reason
 
 
+class PassedOver(Part):
+    """A checkpoint that a joining learner would have taken moments from, and why it did not."""
+
+    learner: Name
+    learner_step: Count
+    reason: Reason
+
+
 class Moments(Part):
-    """Where a joining learner took its optimizer's moments from, and their age in run steps."""
+    """Where a joining learner took its optimizer's moments from, and their age in run steps.
+
+    `passed_over` are better checkpoints that could not be used, best first.
+    """
 
     source: Literal["own", "borrowed", "zero"]
     age_steps: Count
+    passed_over: Annotated[tuple[PassedOver, ...], Field(max_length=8)] = ()
 
 
 class RunOpened(Fact):
@@ -113,13 +126,17 @@ class LearnerLeft(Fact):
 
 
 class LearnerLost(Fact):
-    """A learner was silent for too long."""
+    """A learner was silent for too long, or too many of its deltas were unfit: it is quarantined.
+
+    A quarantined life is over; a new one may join. `why` is what it was marked for last.
+    """
 
     kind = "learner_lost"
     learner: Name
     incarnation: Count
-    reason: Literal["silent"]
+    reason: Literal["silent", "quarantined"]
     silent_seconds: Seconds
+    why: Annotated[str, StringConstraints(max_length=200)] = ""
 
 
 class RoundOpened(Fact):
@@ -203,7 +220,10 @@ class WindowClosed(Fact):
 
 
 class FragmentMerged(Fact):
-    """A new version of a fragment: its parameters, momentum and merge report are stored."""
+    """A new version of a fragment: its parameters, momentum and merge report are stored.
+
+    `doubted` are those of the contributions that agree no more with the others than chance would.
+    """
 
     kind = "fragment_merged"
     round: Count
@@ -211,6 +231,7 @@ class FragmentMerged(Fact):
     version: Count
     step: Count
     contributions: Annotated[tuple[Count, ...], Field(max_length=1024)]
+    doubted: Annotated[tuple[Count, ...], Field(max_length=1024)] = ()
     left_out: Annotated[tuple[LeftOut, ...], Field(max_length=64)]
     parameters: Manifest
     momentum: Manifest
@@ -260,6 +281,38 @@ class SnapshotStored(Fact):
     kind = "snapshot_stored"
     position: Count
     manifest: Manifest
+
+
+class HorizonRaised(Fact):
+    """The bytes that facts up to this position name may be deleted, but those of `kept` facts.
+
+    `snapshot` is the stored state of the position, from which merges can be made again. What
+    RunOpened names is always kept.
+    """
+
+    kind = "horizon_raised"
+    position: Count
+    snapshot: Manifest
+    kept: Annotated[tuple[Count, ...], Field(max_length=KEPT_MAX)]
+
+
+class StoreSwept(Fact):
+    """What the horizon at this position let go of is deleted: so many blobs and bytes."""
+
+    kind = "store_swept"
+    position: Count
+    blobs: Count
+    bytes: Count
+
+
+class RetentionAsked(Fact):
+    """From now on the bytes of at least so many newest merges are kept; 0: all bytes."""
+
+    kind = "retention_asked"
+    speaker: Name
+    life: Count
+    said: Count
+    keep_merges: Count
 
 
 class SyncerTookOver(Fact):
@@ -317,6 +370,9 @@ RunEvent = (
     | EvaluationReported
     | CheckpointStored
     | SnapshotStored
+    | HorizonRaised
+    | StoreSwept
+    | RetentionAsked
     | SyncerTookOver
     | HardshipInjected
     | RunClosing
@@ -330,6 +386,7 @@ Word = (
     | CheckpointStored
     | EvaluationReported
     | HardshipInjected
+    | RetentionAsked
     | RunClosing
 )
 
@@ -351,7 +408,7 @@ def learner_of(event: Event) -> str | None:
 def speaker_of(word: Word) -> str:
     """The id under which a word is said: it must be that of the subject it came in on."""
     match word:
-        case EvaluationReported() | HardshipInjected() | RunClosing():
+        case EvaluationReported() | HardshipInjected() | RetentionAsked() | RunClosing():
             return word.speaker
         case LearnerJoined() | LearnerLeft() | DeltaOffered() | CheckpointStored():
             return word.learner

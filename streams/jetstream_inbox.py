@@ -21,9 +21,7 @@ from streams.inbox import Letter
 from streams.link import STREAM_NOT_FOUND, Declined, Message, Nobody, Silent, answer_of
 from streams.pull import pull
 from streams.subjects import checked, inbox_stream, inbox_subject
-
-SAY_SECONDS = 10.0
-SAY_ATTEMPT_SECONDS = 3.0
+from streams.times import SAY_ATTEMPT_SECONDS, SAY_SECONDS
 
 
 class JetStreamInbox:
@@ -91,7 +89,7 @@ class JetStreamInbox:
 
     async def _info(self) -> dict[str, Any]:
         try:
-            return await self._wire.api(f"STREAM.INFO.{self._stream}")
+            return await self._wire.ask(f"STREAM.INFO.{self._stream}")
         except Declined as error:
             self._missing(error)
 

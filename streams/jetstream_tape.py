@@ -18,16 +18,17 @@ from streams.codec import decode_envelope, encode_envelope
 from streams.connection import Wire
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, ServerUnreachable, StreamMissing, StreamUnfit, Trouble
+from streams.known_end import KnownEnd, shorter
 from streams.link import STREAM_NOT_FOUND, Declined, Message, Nobody, answer_of
 from streams.pull import pull
 from streams.subjects import checked, tape_filters, tape_stream, tape_subject
 from streams.tape import BATCH_MAX, Outcome, Refused, Stored, Unknown
+from streams.times import APPEND_SECONDS, LINK_SECONDS, SHORTER_SECONDS
 
-APPEND_SECONDS = 10.0
-LINK_SECONDS = 5.0
+APPEND_BYTES_PER_SECOND_MIN = 1_000_000
 READS_AT_ONCE = 50
 SHORTER_LOOKS = 4  # a leader that was deposed a moment ago may still answer, from its past
-SHORTER_SECONDS = 0.3
+RESTORING = "restoring"  # in the stream's metadata, from its making to the last restored record
 
 WRONG_LAST_SEQUENCE = 10071
 MESSAGE_NOT_FOUND = 10037
@@ -47,15 +48,18 @@ class JetStreamTape:
     async def append(self, batch: Sequence[Envelope]) -> Outcome:
         """As the port says. One batch may be in flight at a time, and that is the caller's duty.
 
-        Raises StreamMissing, StreamUnfit, PermissionDenied, and Trouble for a full stream.
+        Raises StreamMissing, StreamUnfit, PermissionDenied, and Trouble for a full stream; and
+        ChainBroken, before anything is sent, where another record stands than the batch follows.
         """
         assert 1 <= len(batch) <= BATCH_MAX
         for earlier, later in itertools.pairwise(batch):
             assert later.position == earlier.position + 1
             assert later.previous == earlier.digest
+        messages = self._messages(batch)
         try:
+            await self._check_before(batch[0])
             link = await self._wire.link(LINK_SECONDS)
-            reply = await link.request(*self._messages(batch), seconds=APPEND_SECONDS)
+            reply = await link.request(*messages, seconds=_patience_seconds(messages))
             answer = answer_of(self._stream, reply)
         except Nobody as error:
             with suppress(ServerUnreachable):
@@ -98,44 +102,60 @@ class JetStreamTape:
         self, after: int, learner: str | None = None
     ) -> AsyncGenerator[Envelope, None]:
         """As the port says. Raises StreamMissing, PermissionDenied and Corrupt."""
-        position = after
+        end = KnownEnd(self.run, self._stream, after)
         filters = tape_filters(self.run, learner) if learner is not None else []
 
-        async def not_shorter() -> None:
-            await self.check_not_shorter(position)
+        async def still_there() -> None:
+            await self.check_end(end)
 
         try:
             async with aclosing(
-                pull(self._wire, self._stream, after, filters, not_shorter)
+                pull(self._wire, self._stream, after, filters, still_there)
             ) as pulled:
                 async for message in pulled:
-                    if learner is None and message.sequence != position + 1:
-                        raise ChainBroken(
-                            position + 1, f"{self._stream} goes on at {message.sequence}"
-                        )
                     position = message.sequence
-                    yield envelope_at(message.payload, position)
+                    if learner is None and position != end.position + 1:
+                        raise ChainBroken(end.position + 1, f"{self._stream} goes on at {position}")
+                    yield end.take(envelope_at(message.payload, position))
         except Declined as error:
             self._missing(error)
 
-    async def check_not_shorter(self, position: int) -> None:
-        """Raises ChainBroken for a stream that ends before a position that was read from it."""
+    async def check_end(self, end: KnownEnd) -> None:
+        """Raises ChainBroken for a stream without the last record that was read from it."""
+        if end.position == 0:
+            return
         for _ in range(SHORTER_LOOKS):
-            if await self.last() >= position:
+            there = await self._get(end.position)
+            if there is not None:
+                end.compare(there)
                 return
             await asyncio.sleep(SHORTER_SECONDS)
-        raise ChainBroken(
-            position,
-            f"{self._stream} ends before it: the server has lost acknowledged records; "
-            "restore them from a tape file",
-        )
+        raise shorter(self._stream, end.position, await self.last())
+
+    async def check_not_shorter(self, position: int) -> None:
+        """The same, for whoever may only ask how long the stream is."""
+        for _ in range(SHORTER_LOOKS):
+            found = await self.last()
+            if found >= position:
+                return
+            await asyncio.sleep(SHORTER_SECONDS)
+        raise shorter(self._stream, position, found)
 
     async def last(self) -> int:
-        """As the port says: the stream's leader answers."""
+        """As the port says: the stream's leader answers.
+
+        Raises StreamUnfit while the stream is being restored. Whoever means to write or to join
+        asks for its end before, so that none takes a part of a tape for the whole.
+        """
         try:
-            info = await self._wire.api(f"STREAM.INFO.{self._stream}")
+            info = await self._wire.ask(f"STREAM.INFO.{self._stream}")
         except Declined as error:
             self._missing(error)
+        if (info["config"].get("metadata") or {}).get(RESTORING):
+            raise StreamUnfit(
+                f"{self._stream} is being restored from the archive: wait until `decodiloco "
+                "restore` has ended; if it was stopped, run it again"
+            )
         return int(info["state"]["last_seq"])
 
     async def close(self) -> None:
@@ -174,9 +194,21 @@ class JetStreamTape:
             return Unknown(error.description)
         raise error
 
+    async def _check_before(self, first: Envelope) -> None:
+        """A batch follows the record that is there. Of a tape that is too short the server says."""
+        position = first.position - 1
+        if position == 0:
+            return
+        end = KnownEnd(self.run, self._stream, position, first.previous)
+        there = await self._get(position)
+        if there is not None:
+            end.compare(there)
+        elif await self.last() >= position:  # it was purged, or a deposed leader has answered
+            await self.check_end(end)
+
     async def _get(self, position: int) -> Envelope | None:
         try:
-            answer = await self._wire.api(f"STREAM.MSG.GET.{self._stream}", {"seq": position})
+            answer = await self._wire.ask(f"STREAM.MSG.GET.{self._stream}", {"seq": position})
         except Declined as error:
             if error.code == MESSAGE_NOT_FOUND:
                 return None
@@ -188,8 +220,19 @@ class JetStreamTape:
             raise error
         raise StreamMissing(
             f"run {self.run} has no tape at {self._wire.address}: "
-            "open it with `decodiloco open`, or correct the run's name"
+            "open it with `decodiloco open`, or correct the run's name; if it had one, bring it "
+            "back with `decodiloco restore`"
         ) from None
+
+
+def _patience_seconds(messages: Sequence[Message]) -> float:
+    """How long to wait for the answer to an append before looking what became of it.
+
+    That is always safe, and with every server well never needed. When the stream's leader has
+    died with the append in its hands, no answer will ever come.
+    """
+    size_bytes = sum(len(message.payload) for message in messages)
+    return APPEND_SECONDS + size_bytes / APPEND_BYTES_PER_SECOND_MIN
 
 
 def envelope_at(payload: bytes, position: int) -> Envelope:

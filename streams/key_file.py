@@ -83,7 +83,11 @@ def read_key(path: str) -> Key:
     if seed is None or not {"run", "role", "id"} <= whose.keys():
         raise AskedWrongly(f"{path} is no key: `decodiloco keys` writes them")
     role: Role = whose["role"]  # Identity checks it
-    identity = Identity(whose["run"], role, whose["id"], tuple(whose.get("regions", "").split()))
+    regions = tuple(whose.get("regions", "").split())
+    try:
+        identity = Identity(whose["run"], role, whose["id"], regions)
+    except AskedWrongly:  # what it says may be the seed, on a line of the wrong name
+        raise AskedWrongly(f"{path} is no key: its run, role, id or regions cannot be") from None
     try:
         return Key(identity, path, _public(seed[1]), seed[1])
     except nkeys.NkeysError:

@@ -24,13 +24,12 @@ from nats.aio.subscription import Subscription
 
 from streams.door import Door, plain
 from streams.errors import PermissionDenied, ServerUnreachable, Trouble
+from streams.times import API_SECONDS, ASK_AGAIN_SECONDS, CLOSE_SECONDS, OPEN_SECONDS
 from streams.tolerant import TolerantClient
 
-OPEN_SECONDS = 2.0
-API_SECONDS = 5.0
-CLOSE_SECONDS = 1.0
 PENDING_BYTES_MAX = 256 * 1024
 STREAM_NOT_FOUND = 10059
+NO_LEADER = 10008
 
 _NOT_KNOWN = re.compile(r"authorization|nkeys? not supported|nonce")
 _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]*)\"")
@@ -161,10 +160,17 @@ class Link:
         if task and task.cancelling() > cancels:  # the client swallows cancellation in a flush
             raise asyncio.CancelledError
 
-    async def request(self, *messages: Message, seconds: float = API_SECONDS) -> Msg:
+    async def request(
+        self,
+        *messages: Message,
+        seconds: float = API_SECONDS,
+        again_seconds: float | None = None,
+    ) -> Msg:
         """Publishes the messages in order; the reply to the last.
 
-        Raises Silent without a reply in time, Nobody, and PermissionDenied for any of them.
+        With `again_seconds` the last is published anew after each such silence; the first reply
+        to any of them counts. Raises Silent without a reply in time, Nobody, and
+        PermissionDenied for any of them.
         """
         token = str(next(self._tokens))
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
@@ -174,8 +180,10 @@ class Link:
             async with asyncio.timeout(seconds):
                 for message in messages[:-1]:
                     await self.publish(message)
-                await self.publish(last, f"{self._inbox}.{token}")
-                reply = await answer
+                while not answer.done():
+                    await self.publish(last, f"{self._inbox}.{token}")
+                    await asyncio.wait({answer}, timeout=again_seconds)
+                reply = answer.result()
         except TimeoutError:
             raise Silent(f"no answer on {last.subject} within {seconds:.0f} s") from None
         finally:
@@ -187,13 +195,17 @@ class Link:
         return reply
 
     async def api(
-        self, call: str, body: Mapping[str, Any] | None = None, seconds: float = API_SECONDS
+        self,
+        call: str,
+        body: Mapping[str, Any] | None = None,
+        seconds: float = API_SECONDS,
+        again_seconds: float | None = None,
     ) -> dict[str, Any]:
         """A JetStream API request and its answer. Raises Declined, Silent, PermissionDenied."""
         subject = f"{self.door.api}.{call}"
-        payload = b"" if body is None else json.dumps(body).encode()
+        message = Message(subject, b"" if body is None else json.dumps(body).encode())
         try:
-            reply = await self.request(Message(subject, payload), seconds=seconds)
+            reply = await self.request(message, seconds=seconds, again_seconds=again_seconds)
         except Nobody:
             raise Nobody(
                 f"a NATS server answers, but no JetStream ({subject}): start nats-server with -js, "
@@ -201,6 +213,14 @@ class Link:
                 "accounts must be reloaded once more"
             ) from None
         return answer_of(subject, reply)
+
+    async def ask(self, call: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """An API request that may be made twice. Raises what `api` raises.
+
+        In a cluster the server that should answer may have died, and its successor, some seconds
+        later, has not heard the question: so it is asked again until it is answered.
+        """
+        return await self.api(call, body, again_seconds=ASK_AGAIN_SECONDS)
 
     async def listen(self, subject: str, limit: int) -> Mailbox:
         self.check_allowed(subject)
@@ -244,7 +264,7 @@ class Link:
         """Ends the link and closes its socket, however broken that is."""
         self.end(self.reason or "the connection was closed")
         with suppress(Exception):
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self.client.close()
 
     async def _on_reply(self, message: Msg) -> None:
@@ -274,7 +294,7 @@ class Link:
 
 
 def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
-    """The JSON in a reply of JetStream, or Declined."""
+    """The JSON in a reply of JetStream, or Declined; Silent from a cluster without a leader."""
     try:
         answer = json.loads(reply.data)
     except ValueError:
@@ -283,7 +303,10 @@ def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
         raise Trouble(f"the answer to {subject} is no JSON: is this a JetStream server?")
     if "error" in answer:
         error = answer["error"]
-        raise Declined(subject, int(error.get("err_code", 0)), str(error.get("description", "")))
+        code, description = int(error.get("err_code", 0)), str(error.get("description", ""))
+        if code == NO_LEADER:
+            raise Silent(f"no server of the cluster leads for {subject}: {description}")
+        raise Declined(subject, code, description)
     return cast(dict[str, Any], answer)
 
 

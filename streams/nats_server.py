@@ -22,9 +22,8 @@ from typing import IO
 import psutil
 
 from streams.errors import AskedWrongly, Trouble
+from streams.times import PROBE_SECONDS, START_SECONDS_MAX, STOP_SECONDS_MAX
 
-START_SECONDS_MAX = 15.0
-STOP_SECONDS_MAX = 10.0
 _HOST = "127.0.0.1"
 
 _CONFIG = """\
@@ -247,10 +246,10 @@ def _jetstream_answers(port: int) -> bool:
     inbox = f"_INBOX.ready.{os.getpid()}"
     hello = '{"verbose":false,"pedantic":false,"no_responders":true,"headers":true}'
     ask = f"CONNECT {hello}\r\nSUB {inbox} 1\r\nPUB $JS.API.INFO {inbox} 0\r\n\r\nPING\r\n"
-    with socket.create_connection((_HOST, port), timeout=1.0) as server:
+    with socket.create_connection((_HOST, port), timeout=PROBE_SECONDS) as server:
         server.sendall(ask.encode())
         seen = b""
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + PROBE_SECONDS
         while time.monotonic() < deadline and (chunk := server.recv(65536)):
             seen += chunk
             if b'_required":true' in seen:

@@ -16,11 +16,12 @@ from streams.connection import Wire
 from streams.envelope import Envelope
 from streams.errors import PermissionDenied, ServerUnreachable, StreamMissing
 from streams.jetstream_tape import JetStreamTape, envelope_at
+from streams.known_end import KnownEnd
 from streams.link import Declined
 from streams.permissions import Identity, readers_of
 from streams.tape import BATCH_MAX, Outcome
+from streams.times import LOOK_SECONDS
 
-LOOK_SECONDS = 0.2  # how late a polled tape may be
 CONSUMER_NOT_FOUND = 10014
 
 
@@ -46,17 +47,16 @@ class PolledTape(_OutsideTape):
     ) -> AsyncGenerator[Envelope, None]:
         """As the port says, a moment later. Never filtered: whoever may read all may leave out."""
         assert learner is None, "a learner follows by its own reader"
-        position = after
+        end = KnownEnd(self.run, self._stream, after)
         while True:
             try:
-                records = await self.read(position)
+                records = await self.read(end.position)
                 if not records:
-                    await self.check_not_shorter(position)
+                    await self.check_end(end)
             except ServerUnreachable:  # it comes back, and the wire mends itself
                 records = []
             for record in records:
-                position = record.position
-                yield record
+                yield end.take(record)
             if not records:
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -75,11 +75,13 @@ class ReaderTape(_OutsideTape):
         self, after: int, learner: str | None = None
     ) -> AsyncGenerator[Envelope, None]:
         """As the port says, whatever learner is named: its readers give this one's part only."""
+        end = KnownEnd(self.run, self._stream, 0)  # a reader gives everything from the first on
         try:
             async with aclosing(reader.follow(self._follows, self.check_not_shorter)) as pulled:
                 async for message in pulled:
-                    if message.sequence > after:
-                        yield envelope_at(message.payload, message.sequence)
+                    record = end.take(envelope_at(message.payload, message.sequence))
+                    if record.position > after:
+                        yield record
         except Declined as error:
             self._no_reader(error)
 

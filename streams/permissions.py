@@ -56,10 +56,10 @@ class Identity:
     regions: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        checked(self.run, "run")
-        checked(self.id, self.role)
         if self.role not in ROLES:
             raise AskedWrongly(f"{self.role!r} is no role: use {', '.join(ROLES)}")
+        checked(self.run, "run")
+        checked(self.id, self.role)
         for region in self.regions:
             checked(region, "region")
 
@@ -145,8 +145,10 @@ def services_of(identity: Identity) -> tuple[Service, ...]:
     else:
         calls.append(f"STREAM.MSG.GET.{tape}")
     words = WORDS_OF.get(identity.role, ())
-    if words:
+    if words or identity.role == "viewer":  # a viewer tells how full they are
         calls += [f"STREAM.INFO.{inbox_stream(run, region)}" for region in identity.regions]
+    if identity.role == "viewer":
+        calls.append("INFO")
     services = [
         Service(f"{API}.{call}", f"{identity.api}.{call}", "MSG.NEXT" in call) for call in calls
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,20 +12,25 @@ from streams.envelope import genesis
 from streams.errors import AskedWrongly, StreamUnfit
 from streams.jetstream import Connection
 from streams.jetstream_inbox import life_of
+from streams.jetstream_tape import RESTORING
 from streams.link import STREAM_NOT_FOUND, Declined
 from streams.permissions import Identity, readers_of
 from streams.reader import WAITING_MAX
 from streams.subjects import checked, inbox_stream, tape_stream
+from streams.times import (
+    INBOX_SECONDS_MAX,
+    INBOX_TWIN_SECONDS,
+    PEERS_SECONDS,
+    STREAM_AGAIN_SECONDS,
+    STREAM_SECONDS,
+    TAPE_TWIN_SECONDS,
+)
 
 HEADER_BYTES_MAX = 1024  # NATS counts headers as part of a message
-INBOX_SECONDS_MAX = 7 * 24 * 3600
-INBOX_TWIN_SECONDS = 600  # how long the server knows a word sent again
-TAPE_TWIN_SECONDS = 120  # the tape sends no message ids; this is the server's default
 NAME_IN_USE = 10058
 SUBJECTS_OVERLAP = 10065
 TOO_FEW_SERVERS = (10074, 10005)  # a server by itself; a cluster with too few peers
 
-_SECOND = 1_000_000_000
 _TAPE_PREFIX = "TAPE_"
 
 
@@ -39,6 +45,11 @@ async def provision(
     if not regions:
         raise AskedWrongly(f"run {run}: name at least one region")
     await _ensure(connection, tape_settings(run, replicas))
+    await provision_inboxes(connection, run, regions)
+
+
+async def provision_inboxes(connection: Connection, run: str, regions: Sequence[str]) -> None:
+    """Makes the inboxes of a run, or checks those that are there; each made one has a new life."""
     for region in regions:
         await _ensure(connection, inbox_settings(run, region))
 
@@ -83,7 +94,7 @@ def tape_settings(run: str, replicas: int = 1) -> dict[str, Any]:
         "num_replicas": replicas,
         "max_msg_size": ENVELOPE_BYTES_MAX + HEADER_BYTES_MAX,
         "max_age": 0,
-        "duplicate_window": TAPE_TWIN_SECONDS * _SECOND,
+        "duplicate_window": TAPE_TWIN_SECONDS.nanoseconds,
         "allow_atomic": True,
         "metadata": {"schema": str(SCHEMA), "genesis": genesis(run).hex()},
     }
@@ -99,8 +110,8 @@ def inbox_settings(run: str, region: str) -> dict[str, Any]:
         **_settings(inbox_stream(run, region), subject),
         "num_replicas": 1,
         "max_msg_size": EVENT_BYTES_MAX + HEADER_BYTES_MAX,
-        "max_age": INBOX_SECONDS_MAX * _SECOND,
-        "duplicate_window": INBOX_TWIN_SECONDS * _SECOND,
+        "max_age": INBOX_SECONDS_MAX.nanoseconds,
+        "duplicate_window": INBOX_TWIN_SECONDS.nanoseconds,
         "allow_atomic": False,
         "metadata": {"schema": str(SCHEMA)},
     }
@@ -133,7 +144,7 @@ async def _ensure(connection: Connection, wanted: dict[str, Any]) -> None:
     name = wanted["name"]
     is_inbox = wanted["max_age"] > 0
     try:
-        info = await connection.wire.api(f"STREAM.INFO.{name}")
+        info = await connection.wire.ask(f"STREAM.INFO.{name}")
     except Declined as error:
         if error.code != STREAM_NOT_FOUND:
             raise
@@ -147,9 +158,30 @@ async def _ensure(connection: Connection, wanted: dict[str, Any]) -> None:
 
 
 async def _create(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:
+    """A cluster that has just started may not know all its servers yet: it is given some time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PEERS_SECONDS
+    while True:
+        try:
+            return await _create_now(connection, settings)
+        except Declined as error:
+            if error.code not in TOO_FEW_SERVERS:
+                raise
+            if "offline" not in error.description or loop.time() > deadline:
+                raise StreamUnfit(
+                    f"{settings['name']} wants {settings['num_replicas']} replicas, and "
+                    f"{connection.address} has too few servers ({error.description}); set "
+                    "run.tape_replicas to 1, or give it the addresses of a cluster that is whole"
+                ) from None
+        await asyncio.sleep(0.1)
+
+
+async def _create_now(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:
     name = settings["name"]
     try:
-        return await connection.wire.api(f"STREAM.CREATE.{name}", settings, seconds=10.0)
+        link = await connection.wire.link()
+        call = f"STREAM.CREATE.{name}"  # again it is the same stream, and a lost answer is told
+        return await link.api(call, settings, STREAM_SECONDS, STREAM_AGAIN_SECONDS)
     except Declined as error:
         if error.code == NAME_IN_USE:  # another was quicker
             return await connection.wire.api(f"STREAM.INFO.{name}")
@@ -157,12 +189,6 @@ async def _create(connection: Connection, settings: dict[str, Any]) -> dict[str,
             raise StreamUnfit(
                 f"{name} cannot be made: another stream already takes {settings['subjects'][0]}; "
                 "choose another run name, or remove that stream"
-            ) from None
-        if error.code in TOO_FEW_SERVERS:
-            raise StreamUnfit(
-                f"{name} wants {settings['num_replicas']} replicas, and {connection.address} has "
-                f"too few servers ({error.description}); set run.tape_replicas to 1, or give it "
-                "the addresses of a cluster"
             ) from None
         raise
 
@@ -177,6 +203,8 @@ def _check(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         if there != value:
             raise StreamUnfit(_unfit(name, field, there, value))
     metadata = found.get("metadata") or {}
+    if metadata.get(RESTORING) and RESTORING not in wanted["metadata"]:
+        raise StreamUnfit(f"stream {name} is being restored: end `decodiloco restore` first")
     for field, value in wanted["metadata"].items():
         if metadata.get(field) != value:
             raise StreamUnfit(_unfit(name, f"metadata.{field}", metadata.get(field), value))

@@ -18,16 +18,16 @@ from nats.aio.msg import Msg
 from streams.connection import Wire
 from streams.errors import ServerUnreachable, Trouble
 from streams.link import Link, Mailbox, Message, Silent
+from streams.times import (
+    EXPIRES_SECONDS,
+    HEARTBEAT_SECONDS,
+    INACTIVE_SECONDS,
+    PULL_PAUSE_SECONDS_MAX,
+    SILENCE_SECONDS_MAX,
+)
 
 ASK = 500  # records a request; two requests are kept open
-EXPIRES_SECONDS = 30
-HEARTBEAT_SECONDS = 1
-SILENCE_SECONDS_MAX = 3.5
-INACTIVE_SECONDS = 30
-PAUSE_SECONDS_MAX = 1.0
 MAILBOX_MESSAGES_MAX = 4 * ASK  # what two requests can bring, and statuses
-
-_SECOND = 1_000_000_000  # JetStream counts in nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ async def pull(
     cursor, pause_seconds = after, 0.0
     while True:
         await asyncio.sleep(pause_seconds)
-        pause_seconds = min(2 * pause_seconds + 0.02, PAUSE_SECONDS_MAX)
+        pause_seconds = min(2 * pause_seconds + 0.02, PULL_PAUSE_SECONDS_MAX)
         consumer = await _open(wire, stream, cursor, filters)
         if consumer is None:
             continue
@@ -113,8 +113,8 @@ class _Consumer:
     async def _ask(self) -> None:
         body = {
             "batch": ASK,
-            "expires": EXPIRES_SECONDS * _SECOND,
-            "idle_heartbeat": HEARTBEAT_SECONDS * _SECOND,
+            "expires": EXPIRES_SECONDS.nanoseconds,
+            "idle_heartbeat": HEARTBEAT_SECONDS.nanoseconds,
         }
         self._asks += 1
         self._owed += ASK
@@ -166,7 +166,7 @@ async def _open(wire: Wire, stream: str, cursor: int, filters: Sequence[str]) ->
     opened = False
     try:
         body = {"stream_name": stream, "config": _settings(name, cursor, filters)}
-        await link.api(f"CONSUMER.CREATE.{stream}.{name}", body)
+        await link.ask(f"CONSUMER.CREATE.{stream}.{name}", body)
         opened = True
     except Silent:
         return None
@@ -185,7 +185,7 @@ def _settings(name: str, cursor: int, filters: Sequence[str]) -> dict[str, Any]:
         "replay_policy": "instant",
         "mem_storage": True,
         "num_replicas": 1,
-        "inactive_threshold": INACTIVE_SECONDS * _SECOND,
+        "inactive_threshold": INACTIVE_SECONDS.nanoseconds,
     }
     if filters:
         config["filter_subjects"] = list(filters)

@@ -14,16 +14,15 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
+from streams.codec import digest_of
 from streams.connection import Wire
 from streams.errors import ServerUnreachable
+from streams.known_end import altered
 from streams.link import Link, Mailbox, Message, Silent
 from streams.pull import ASK, Pulled, numbers_of
+from streams.times import FOLLOW_SECONDS, READ_SECONDS, READER_PAUSE_SECONDS_MAX, RESET_SECONDS
 
-PAUSE_SECONDS_MAX = 0.3
 WAITING_MAX = 1  # requests that a reader takes at once: part of what makes it sound
-RESET_SECONDS = 1.0
-FOLLOW_SECONDS = 5.0
-READ_SECONDS = 2.0
 READ_TRIES = 5
 
 _SECOND = 1_000_000_000
@@ -44,9 +43,10 @@ async def follow(
     """All that a reader gives, from the stream's first record on, in order, none twice.
 
     The first record must be one that this reader gives. Raises Declined (no such reader),
-    PermissionDenied, and Trouble once the wire is closed.
+    PermissionDenied, ChainBroken for a stream that was altered, and Trouble once the wire is
+    closed.
     """
-    cursor = 0
+    cursor, held = 0, b""
     while True:
         try:
             link = await reader.wire.link(None)
@@ -55,12 +55,15 @@ async def follow(
                 await on_open(cursor)
                 async for pulled in _given(mailbox, max(cursor, 1)):
                     if pulled.sequence > cursor:
-                        cursor = pulled.sequence
+                        cursor, held = pulled.sequence, pulled.payload
                         yield pulled
+                    elif pulled.sequence == cursor and pulled.payload != held:
+                        expected, found = digest_of(held), digest_of(pulled.payload)
+                        raise altered(reader.stream, cursor, expected, found)
             finally:
                 await link.hang_up(mailbox)
         except ServerUnreachable:  # of two lives neither shall always be the quicker one
-            await asyncio.sleep(random.uniform(0.0, PAUSE_SECONDS_MAX))
+            await asyncio.sleep(random.uniform(0.0, READER_PAUSE_SECONDS_MAX))
 
 
 async def read(reader: Reader, after: int, limit: int) -> list[Pulled]:

@@ -11,9 +11,14 @@ NAME_RULE = "use 1 to 48 of a-z, 0-9 and -, beginning with a letter or digit"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")  # no _: it parts run and region
 
 
+def is_name(name: str) -> bool:
+    """Whether this may stand in a subject and a key."""
+    return _NAME.fullmatch(name) is not None
+
+
 def checked(name: str, what: str) -> str:
     """The name itself, if it may stand in a subject and a key; else BadName."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise BadName(f"{what} {name!r}: {NAME_RULE}")
     return name
 

@@ -13,8 +13,11 @@ from typing import Protocol
 
 from streams.envelope import Envelope, genesis
 from streams.errors import ChainBroken, Trouble
+from streams.known_end import shorter
+from streams.times import APPEND_PATIENCE_SECONDS
 
 BATCH_MAX = 200
+LOOKS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +75,26 @@ class Tape(Protocol):
 
 
 async def append_surely(
-    tape: Tape, batch: Sequence[Envelope], patience_seconds: float = 60.0
+    tape: Tape, batch: Sequence[Envelope], patience_seconds: float = APPEND_PATIENCE_SECONDS
 ) -> Stored | Refused:
     """Appends a batch and finds out what became of it, also when the answer is lost.
 
     Unknown is settled by reading the next position: my digest means stored, another's refused,
     nothing means that the same bytes are sent again. Raises Trouble when the tape cannot be
-    reached for `patience_seconds`.
+    reached for `patience_seconds`, and ChainBroken for one that has lost what the batch follows.
     """
     assert 1 <= len(batch) <= BATCH_MAX
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_seconds
-    pause_seconds = 0.05
+    pause_seconds, looks = 0.05, 0
     while True:
         outcome = await tape.append(batch)
         if isinstance(outcome, Stored):
             return outcome
         try:
             there = await tape.read(batch[0].position - 1, 1)
+            if isinstance(outcome, Refused) and not there:
+                await _check_not_shorter(tape, batch[0].position - 1, looks := looks + 1)
         except Trouble as error:
             there = []
             outcome = Unknown(str(error))
@@ -104,6 +109,16 @@ async def append_surely(
             )
         await asyncio.sleep(pause_seconds)
         pause_seconds = min(2 * pause_seconds, 2.0)
+
+
+async def _check_not_shorter(tape: Tape, position: int, looks: int) -> None:
+    """A batch was refused, yet nobody's record stands there: does the tape reach so far?
+
+    Looked at a few times: a leader that was deposed a moment ago may still answer.
+    """
+    found = await tape.last()
+    if found < position and looks >= LOOKS_MAX:
+        raise shorter(f"the tape of run {tape.run}", position, found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def left(learner: str = "a", **fields: object) -> facts.LearnerLeft:
             "learner": learner,
             "incarnation": 3,
             "said": 2,
-            "seen": 9,
+            "seen": 1,
             "reason": "finished",
             "learner_step": 8,
             "tokens_trained": 800,
@@ -284,6 +284,22 @@ def snapshot_stored(position: int = 8) -> facts.SnapshotStored:
     )
 
 
+def horizon_raised(position: int = 8, *kept: int) -> facts.HorizonRaised:
+    """Bytes up to the snapshot of a position may go, but those of the kept facts."""
+    stored = snapshot_stored(position)
+    return facts.HorizonRaised(position=position, snapshot=stored.manifest, kept=kept)
+
+
+def swept(position: int = 8) -> facts.StoreSwept:
+    """A sweep that is done."""
+    return facts.StoreSwept(position=position, blobs=3, bytes=12288)
+
+
+def retention(keep_merges: int = 2, said: int = 1) -> facts.RetentionAsked:
+    """An operator who says how many merges to keep."""
+    return facts.RetentionAsked(speaker="operator", life=9, said=said, keep_merges=keep_merges)
+
+
 def took_over(syncer: str = "syncer-1", fence: int = 1, **fields: object) -> facts.SyncerTookOver:
     """A syncer that begins to write."""
     return facts.SyncerTookOver.model_validate(
@@ -350,6 +366,9 @@ def one_of_each() -> tuple[Event, ...]:
         evaluated(),
         checkpointed(),
         snapshot_stored(),
+        horizon_raised(8, 5),
+        swept(),
+        retention(),
         hardship(),
         lost(),
         closing(),

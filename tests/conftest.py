@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-LAST_ROOMS = ("contract", "chaos")
-UNMEASURED_ROOMS = ("simulation", "contract", "chaos", "tidy")  # too slow under coverage
+LAST_ROOMS = ("contract", "chaos", "containers")
+UNMEASURED_ROOMS = ("simulation", "fuzz", *LAST_ROOMS, "tidy")  # too slow under coverage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

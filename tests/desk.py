@@ -155,7 +155,12 @@ class Desk:
         assert isinstance(ask, CloseWindow)
         self._put(from_timed(ask, Waited(0.5, 1.0), "syncer-1"), Pen("syncer-1", 1))
 
-    def merge(self, round_number: int, left_out: tuple[object, ...] = ()) -> int:
+    def merge(
+        self,
+        round_number: int,
+        left_out: tuple[object, ...] = (),
+        doubted: tuple[int, ...] = (),
+    ) -> int:
         """Records the merge of a closed round; the position."""
         round_ = self.state.rounds[round_number]
         out = {item.position for item in left_out}
@@ -167,6 +172,7 @@ class Desk:
                 version=round_.version,
                 step=self.state.step + 1,
                 contributions=tuple(p for p in round_.offers if p not in out),
+                doubted=doubted,
                 left_out=left_out,
                 parameters=manifest(f"parameters {name}"),
                 momentum=manifest(f"momentum {name}"),

@@ -16,7 +16,7 @@ from torch import nn
 from decodiloco.config import Run
 from decodiloco.fragments.of_model import trained
 from decodiloco.learner.copies import copied
-from decodiloco.learner.core import ZERO_MOMENTS, LearnerCore
+from decodiloco.learner.core import LearnerCore
 from decodiloco.merge.fragment import merge_fragment
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.merge.self_test import self_test
@@ -35,7 +35,16 @@ from replay.tape_file import Header
 from replay.tape_writer import open_writer
 from streams.codec import encode_event, pack
 from streams.envelope import Envelope, Source
-from streams.events import Event, RunClosed, RunClosing, RunOpened, Word, learner_of, speaker_of
+from streams.events import (
+    Event,
+    Moments,
+    RunClosed,
+    RunClosing,
+    RunOpened,
+    Word,
+    learner_of,
+    speaker_of,
+)
 from streams.inbox import Letter
 from tests.builders import took_over
 
@@ -145,16 +154,21 @@ class HandRun:
             self.give(core, envelope)
         core.load(self.store, next(self._nonces).to_bytes(16, "big"))
         self.cores.append(core)
-        assert self.hear(core.join_word("home", "test", ZERO_MOMENTS)), self.complaints
+        moments = Moments(source="zero", age_steps=0)
+        assert self.hear(core.join_word("home", "test", moments)), self.complaints
         return core
 
     def exchange(self) -> None:
         """Everybody's deltas go up, their words are heard, merged versions come down."""
         for core in self.cores:
-            core.work(self.store)
+            self.work(core)
             while (word := core.say()) is not None:
                 self.hear(word)
-            core.work(self.store)
+            self.work(core)
+
+    def work(self, core: LearnerCore) -> None:
+        """A learner's transfers, as if they took no time."""
+        core.work(self.store)
 
     def asks(self, kind: type[Ask]) -> Iterator[Ask]:
         """What the syncer owes of one kind, by when it may be done at the latest."""

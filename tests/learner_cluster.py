@@ -16,8 +16,11 @@ from decodiloco.learner.session import Session, join
 from decodiloco.places import Places
 from decodiloco.store.memory import memory_store
 from decodiloco.syncer.service import run_syncer
+from streams.codec import seal
 from streams.envelope import Envelope
+from streams.events import Event
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
+from streams.tape import Outcome, Stored
 from tests.hand_run import train_plainly
 
 _runs = count(1)
@@ -68,6 +71,20 @@ class Cluster:
         network = NetworkThread("reader")
         try:
             return network.call(self.tape.read(0, 100_000))
+        finally:
+            network.stop()
+
+    def append(self, event: Event) -> None:
+        """A fact in the leading syncer's name, behind all that it has written so far."""
+        network = NetworkThread("writer")
+        try:
+            outcome: Outcome | None = None
+            while not isinstance(outcome, Stored):
+                last = network.call(self.tape.read(0, 100_000))[-1]
+                envelope = seal(
+                    last.position + 1, last.digest, last.fence, last.writer, None, 0.0, event
+                )
+                outcome = network.call(self.tape.append([envelope]))
         finally:
             network.stop()
 

@@ -30,7 +30,14 @@ Arrays = dict[str, npt.NDArray[np.float32]]
 
 RUN = "trial"
 SETTINGS = MergeSettings(
-    lr=0.7, mu=0.9, norm_clip=2.0, delta_codec="bf16", fragment_codec="fp32", fetch_seconds_max=0.0
+    lr=0.7,
+    mu=0.9,
+    norm_clip=2.0,
+    direction=0.5,
+    norm_extreme=100.0,
+    delta_codec="bf16",
+    fragment_codec="fp32",
+    fetch_seconds_max=0.0,
 )
 
 
@@ -149,6 +156,12 @@ class Stumbling:
 
     def size(self, key: str) -> int | None:
         return self._store.size(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        return self._store.keys(prefix)
+
+    def delete(self, key: str) -> None:
+        self._store.delete(key)
 
     def close(self) -> None:
         self._store.close()

@@ -24,6 +24,7 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
+    LeftOut,
     MergeAbandoned,
     RoundOpened,
     RunClosed,
@@ -34,6 +35,7 @@ from streams.events import (
 FATES = ("merged", "left_out", "refused", "superseded", "dropped", "lost")
 THERE, MERGED, OVERWRITTEN, DIED = range(4)  # how a token's work left the live parameters
 UNBELIEVED = ("counters", "old incarnation", "adopted")
+NOT_THEIR_FAULT = ("missing", "unreachable", "corrupt")
 
 
 @dataclass
@@ -121,6 +123,8 @@ class Life:
     said: int = 0
     trained: int = 0
     is_lost: bool = False
+    is_quarantined: bool = False
+    marks: int = 0
     tokens: list[Tokens] = field(default_factory=list)
 
 
@@ -182,6 +186,7 @@ class PlainFold:
                 life = self.lives.setdefault(event.learner, Life())
                 self._die(life)
                 life.incarnation, life.said, life.is_lost = self.position, 0, False
+                life.marks, life.is_quarantined = 0, False
                 life.tokens = life.tokens or [Tokens() for _ in self.versions]
                 life.trained = event.tokens_trained
             case LearnerLeft() as event:
@@ -190,6 +195,10 @@ class PlainFold:
                 life.said, life.trained = event.said, max(life.trained, event.tokens_trained)
                 life.is_lost = False
                 self._die(life)
+            case LearnerLost(learner=name, reason="quarantined"):
+                self.lives[name].is_lost, self.lives[name].is_quarantined = False, True
+                self._turn_away()
+                self._die(self.lives[name])
             case LearnerLost(learner=name):
                 self.lives[name].is_lost = True
             case CheckpointStored(learner=name, said=said):
@@ -207,9 +216,11 @@ class PlainFold:
                 self._merged(event)
             case MergeAbandoned(round=number, left_out=left_out):
                 for each in left_out:
+                    self._strike(each)
                     self._end(each.position, "left_out")
                 self.rounds[number].closed_at, self.rounds[number].window = 0, []
                 self._keep_newest(self.rounds[number].fragment)
+                self._turn_away()
             case RunClosed():
                 for position in sorted(self.offers):
                     self._end(position, "left_out")
@@ -240,8 +251,10 @@ class PlainFold:
 
     def _merged(self, event: FragmentMerged) -> None:
         for position in event.contributions:
+            self._mark(position, 1 if position in event.doubted else -1)
             self._end(position, "merged")
         for each in event.left_out:
+            self._strike(each)
             self._end(each.position, "left_out")
         self.step = event.step
         self.versions[event.fragment] = event.version
@@ -259,6 +272,24 @@ class PlainFold:
         for tokens in life.tokens:
             tokens.leave(life.trained, DIED)
             tokens.cut(life.trained)
+
+    def _strike(self, each: LeftOut) -> None:
+        if not each.reason.startswith(NOT_THEIR_FAULT):
+            self._mark(each.position, 4)
+
+    def _mark(self, position: int, marks: int) -> None:
+        """Marks are of the life that offered, and of no later one."""
+        offer = self.offers[position]
+        life = self.lives[offer.learner]
+        if offer.incarnation == life.incarnation:
+            life.marks = min(1000, max(0, life.marks + marks))
+
+    def _turn_away(self) -> None:
+        """Nothing of a quarantined life comes into another window."""
+        for fragment in range(len(self.versions)):
+            for position in self._waiting(fragment):
+                if self.lives[self.offers[position].learner].is_quarantined:
+                    self._end(position, "left_out")
 
     def _end(self, position: int, fate: str) -> None:
         offer = self.offers.pop(position)
@@ -297,4 +328,4 @@ class PlainFold:
                 totals[FATES.index("lost")] += open_tokens
                 open_tokens = 0
             accounts.append([tokens.merged_step, *totals, open_tokens])
-        return [name, life.incarnation, life.said, accounts]
+        return [name, life.incarnation, life.said, life.marks, accounts]

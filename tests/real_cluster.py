@@ -19,17 +19,18 @@ from typing import Any
 from decodiloco.config import Config
 from decodiloco.local.folder import write_config
 from streams.nats_server import NatsServer
+from tests.trio import Trio
 
 STOP_SECONDS_MAX = 30.0
 TEXTS = Path(json.__file__).parent / "*.py"
 
 
 class RealCluster:
-    """The processes of one run, by name. A context manager."""
+    """The processes of one run, by name, on a server of its own or on three. A context manager."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, server: NatsServer | Trio | None = None, **settings: Any):
         self.folder = folder
-        self.server = NatsServer.start(folder / "nats")
+        self.server = server or NatsServer.start(folder / "nats")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         here = {"store": f"file://{folder}/store", "nats": self.server.url}
         try:
@@ -66,10 +67,13 @@ class RealCluster:
 
     def start(self, role: str, name: str, process: str | None = None) -> None:
         """A syncer or a learner, as `process` if another one bears its name already."""
-        process = process or name
+        self.spawn(process or name, *self._command(role), "--id", name)
+
+    def spawn(self, process: str, *command: str) -> None:
+        """Any command, as `process`."""
         with (self.folder / f"{process}.log").open("ab") as log:
             self.processes[process] = subprocess.Popen(
-                [*self._command(role), "--id", name],
+                command,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},

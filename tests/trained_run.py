@@ -13,7 +13,10 @@ import torch
 from decodiloco.config import Run
 from decodiloco.fragments.of_model import trained
 from decodiloco.learner import joining
-from decodiloco.learner.core import ZERO_MOMENTS, LearnerCore
+from decodiloco.learner.checkpoint import Raw
+from decodiloco.learner.core import LearnerCore
+from decodiloco.learner.jobs import MomentsJob
+from decodiloco.learner.state import Checkpoint
 from decodiloco.store.memory import MemoryStore
 from decodiloco.training.corpus import Corpus
 from decodiloco.training.gpt import Gpt, build
@@ -66,9 +69,10 @@ class Pupil:
 class TrainedRun(HandRun):
     """Learners by name; `join` again is another life of the same one."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, corpus: Corpus = CORPUS) -> None:
         super().__init__(run, build(run.model), MemoryStore("trained"))
         self.run = run
+        self.corpus = corpus
         self.pupils: dict[str, Pupil] = {}
 
     def begin(self, learner: str) -> None:
@@ -81,19 +85,18 @@ class TrainedRun(HandRun):
         for envelope in self.tape:
             self.give(core, envelope)
         core.load(self.store, next(self._nonces).to_bytes(16, "big"))
-        moments = ZERO_MOMENTS
-        for stored, told in joining.candidates(core.state):
-            arrays = joining.read_checkpoint(self.store, self.run.name, stored)
-            assert arrays is not None
-            assert joining.restore(optimizer, ours, arrays, told.source == "own")
-            moments = told
-            break
+
+        def read(stored: Checkpoint) -> Raw:
+            return MomentsJob(self.run.name, stored).run_on(self.store)
+
+        moments = joining.take_moments(core.state, optimizer, ours, read)
+        assert not moments.passed_over
         self.cores.append(core)
         fingerprint = joining.fingerprint(torch.device("cpu"))
         assert self.hear(core.join_word("home", fingerprint, moments)), self.complaints
         assert core.state.joined is not None
         settings = self.run.training
-        batches = batches_of(settings, CONTEXT, CORPUS, core.state.joined.slot)
+        batches = batches_of(settings, self.run.model.context, self.corpus, core.state.joined.slot)
         if core.state.cursor:
             batches.resume(unpack(core.state.cursor, CURSOR_BYTES_MAX))
         self.pupils[learner] = Pupil(core, gpt, batches)
@@ -115,7 +118,7 @@ class TrainedRun(HandRun):
                 self.exchange()
             self.merge()
             for core in self.cores:
-                core.work(self.store)
+                self.work(core)
 
 
 def played(**settings: object) -> TrainedRun:

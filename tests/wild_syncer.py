@@ -36,7 +36,7 @@ from tests.builders import digest, manifest, opened, took_over
 from tests.plain_run import PlainRun
 
 TIMED = (OpenRound, CloseWindow, DeclareLost, BeginClosing)
-REASONS = ("not finite: t000", "missing", "corrupt")
+REASONS = ("not finite: t000", "direction: cosine", "missing", "corrupt")
 
 
 class WildSyncer:
@@ -174,7 +174,7 @@ class WildSyncer:
         """What is due. Of the silent, none or anybody is declared lost."""
         due: list[Draft] = []
         for ask in owed(self.state):
-            if isinstance(ask, DeclareLost):
+            if isinstance(ask, DeclareLost) and ask.reason == "silent":
                 due_now = loses and self.random.random() < 0.5
                 if alive is not None:
                     due_now = ask.learner not in alive
@@ -192,7 +192,9 @@ class WildSyncer:
         if len(kept) < state.config.quorum:
             return drafting.from_merge(ask, Abandoned(out), 0.1)
         blob = Encoded((), manifest(f"round {ask.round} {kept}"))
-        return drafting.from_merge(ask, Merged(kept, out, blob, blob, blob, 0.0), 0.1)
+        doubted = tuple(p for p in kept if harms and self.random.random() < 0.3)
+        made = Merged(kept, out, blob, blob, blob, 0.0, doubted)
+        return drafting.from_merge(ask, made, 0.1)
 
     def _complain(self, letter: Letter, verdict: Unreadable) -> None:
         self.unreadable.append(verdict.reason)

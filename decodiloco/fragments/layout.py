@@ -28,7 +28,7 @@ class Tensor(Part):
     shape: tuple[Annotated[int, Field(ge=1)], ...]
     dtype: Dtype
     fragment: Annotated[int, Field(ge=0)]
-    rule: Literal["radial", "mean"]
+    rule: Literal["radial", "mean", "trimmed", "median"]
     aliases: tuple[TensorName, ...] = ()
 
     @property

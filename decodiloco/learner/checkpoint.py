@@ -17,13 +17,24 @@ import torch
 from decodiloco.errors import BlobCorrupt
 from streams.codec import pack, unpack
 from streams.errors import Unreadable
+from streams.printing import first_fault
 
 Raw = dict[str, npt.NDArray[Any]]
 
 MOMENT = "moment/"  # before the names of moments; what else is in a checkpoint has other ones
 SCHEMA = 1
 _NOTES = "notes"
-_NOTES_BYTES_MAX = 64 * 1024 * 1024
+_UNFIT = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    Unreadable,
+)
+"""What torch, numpy and Python say of arrays and notes that no `capture` has made."""
+_NOTES_BYTES_MAX = 16 * 1024 * 1024
 _PLAIN = {torch.float32: np.float32, torch.int64: np.int64, torch.uint8: np.uint8}
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -85,14 +96,26 @@ def restore(
         if notes["schema"] != SCHEMA or notes["optimizer"] != type(optimizer).__name__:
             return False
         moments = _moments(arrays, notes, parameters)
+        random_states = _random_states(arrays, notes["random"]) if own else None
         plain = optimizer.state_dict()
         plain["state"] = _by_index(optimizer, plain, parameters, moments)
-        optimizer.load_state_dict(plain)
-        if own:
-            _restore_random(arrays, notes["random"], parameters)
-    except (KeyError, ValueError, TypeError, RuntimeError, Unreadable) as error:
-        raise BlobCorrupt(f"a checkpoint that does not fit this model: {error}") from None
+        _load(optimizer, plain)
+    except _UNFIT as error:
+        told = first_fault(error)
+        raise BlobCorrupt(f"a checkpoint that does not fit this model: {told}") from None
+    if random_states is not None:
+        _restore_random(random_states, arrays, parameters)
     return True
+
+
+def _load(optimizer: torch.optim.Optimizer, plain: dict[str, Any]) -> None:
+    """Loads all or nothing: torch has put in what it then finds unfit."""
+    before = optimizer.state_dict()
+    try:
+        optimizer.load_state_dict(plain)
+    except Exception:
+        optimizer.load_state_dict(before)
+        raise
 
 
 def _moments(
@@ -104,8 +127,12 @@ def _moments(
             tensor = _to_tensor(arrays[place], _DTYPES[dtype], shape)
             if tensor.ndim and tensor.shape != parameters[name].shape:
                 raise ValueError(f"{name}: {key} has shape {tuple(tensor.shape)}")
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name}: {key} is not finite")
             moments.setdefault(name, {})[key] = tensor
     for name, fields in notes["numbers"].items():
+        if not all(isinstance(number, (int, float)) for number in fields.values()):
+            raise TypeError(f"{name}: a moment that is neither a tensor nor a number")
         moments.setdefault(name, {}).update(fields)
     return moments
 
@@ -156,15 +183,27 @@ def _capture_random(arrays: Raw, parameters: Mapping[str, torch.Tensor]) -> dict
     }
 
 
+def _random_states(arrays: Raw, notes: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The states of torch, Python and numpy, each tried on a generator of its own."""
+    of_torch = torch.from_numpy(arrays["random/torch"].copy())
+    torch.Generator().set_state(of_torch)
+    version, gauss = notes["python"]
+    next_gauss = None if gauss is None else float(gauss)
+    of_python = (version, tuple(int(word) for word in arrays["random/python"]), next_gauss)
+    random.Random().setstate(of_python)
+    kind, position, has_gauss, cached = notes["numpy"]
+    of_numpy = (kind, arrays["random/numpy"].astype(np.uint32), position, has_gauss, cached)
+    np.random.RandomState().set_state(of_numpy)
+    return of_torch, of_python, of_numpy
+
+
 def _restore_random(
-    arrays: Raw, notes: Mapping[str, Any], parameters: Mapping[str, torch.Tensor]
+    states: tuple[Any, ...], arrays: Raw, parameters: Mapping[str, torch.Tensor]
 ) -> None:
-    torch.set_rng_state(torch.from_numpy(arrays["random/torch"].copy()))
+    of_torch, of_python, of_numpy = states
+    torch.set_rng_state(of_torch)
     device = next(iter(parameters.values())).device
     if device.type == "cuda" and "random/cuda" in arrays:
         torch.cuda.set_rng_state(torch.from_numpy(arrays["random/cuda"].copy()), device)
-    version, gauss = notes["python"]
-    random.setstate((version, tuple(int(word) for word in arrays["random/python"]), gauss))
-    kind, position, has_gauss, cached = notes["numpy"]
-    keys = arrays["random/numpy"].astype(np.uint32)
-    np.random.set_state((kind, keys, position, has_gauss, cached))
+    random.setstate(of_python)
+    np.random.set_state(of_numpy)

@@ -13,7 +13,7 @@ The session drives it with a training thread and a network thread; a test drives
         while (word := core.say()): ...         # one at a time, each folded before the next
         core.adopt()                            # for a world without latency: adopt at once
 
-`step`, `adopt`, `capture` and `digest` belong to the thread that trains; everything else may be
+`step`, `adopt`, `checkpoint` and `digest` belong to the thread that trains; everything else may be
 called from any thread.
 """
 
@@ -28,7 +28,7 @@ from decodiloco.fragments.schedule import pace_steps, rounds_ahead
 from decodiloco.learner import machine
 from decodiloco.learner.adopt import zero_moments
 from decodiloco.learner.anchors import Anchors
-from decodiloco.learner.checkpoint import Raw, capture
+from decodiloco.learner.checkpoint import capture
 from decodiloco.learner.copies import Arrays, HostCopy, copied
 from decodiloco.learner.happenings import (
     Adopted,
@@ -41,6 +41,7 @@ from decodiloco.learner.happenings import (
     FetchFailed,
     Happening,
     LeaveWanted,
+    LetGo,
     Loaded,
     OfferBegun,
     OfferFailed,
@@ -70,8 +71,6 @@ from decodiloco.store.blobs import BlobStore
 from streams.envelope import Envelope
 from streams.events import LearnerJoined, Moments, Word
 from streams.manifest import Manifest
-
-ZERO_MOMENTS = Moments(source="zero", age_steps=0)
 
 
 class LearnerCore:
@@ -121,13 +120,24 @@ class LearnerCore:
                 self.state = told(self.state, Spoken(word))
             return word
 
+    def let_go(self) -> None:
+        """The inbox has the word in flight; who leaves does not wait until the tape has it."""
+        self._tell(LetGo())
+
     def has_word(self) -> bool:
         """Whether `say` would give one."""
         return next_word(self.state) is not None
 
     def leave(self, reason: LeaveReason, digest: bytes = b"") -> None:
-        """This life ends: its last word will be said once those before it are."""
+        """This life ends: its last word will be said once those before it are.
+
+        And once the checkpoint that is being stored is said, too, or given up.
+        """
         self._tell(LeaveWanted(Leaving(reason, digest)))
+
+    def give_up_checkpoint(self) -> None:
+        """Nobody waits any longer for the checkpoint that is being stored."""
+        self._tell(CheckpointFailed())
 
     # Before joining.
 
@@ -195,9 +205,11 @@ class LearnerCore:
             if isinstance(ask, Adopt):
                 self._adopt(ask)
 
-    def capture(self) -> Raw:
-        """The optimizer's moments and the random states, copied."""
-        return capture(self.optimizer, self._parameters)
+    def checkpoint(self) -> None:
+        """The inner state as it stands becomes a job, unless that of this very step is one."""
+        state = self.state
+        if state.learner_step > state.checkpointed_step and not (state.closed or state.refresh):
+            self._checkpoint(StoreCheckpoint(state.learner_step))
 
     def digest(self) -> bytes:
         """The digest of the live tensors, as `RunClosed` carries it."""
@@ -215,7 +227,7 @@ class LearnerCore:
     def jobs(self) -> list[Job]:
         """What can be done now; each job is handed out once and must be told `done` or `failed`."""
         with self._lock:
-            jobs: list[Job] = [*self._captured]
+            jobs: list[Job] = [] if self.state.ended_by else [*self._captured]
             self._captured.clear()
             for ask in owed_beside(self.state):
                 if isinstance(ask, Fetch):
@@ -229,11 +241,13 @@ class LearnerCore:
 
     def has_jobs(self) -> bool:
         """Whether `jobs` would hand something out."""
-        return bool(self._captured or owed_beside(self.state))
+        return bool((self._captured and not self.state.ended_by) or owed_beside(self.state))
 
     def is_wanted(self, job: Job) -> bool:
         """Whether a job's result is still of use."""
         state = self.state
+        if state.ended_by:  # from there on this life writes nothing more
+            return False
         if isinstance(job, OfferJob):
             return job.ask.copy in state.making
         if isinstance(job, FetchJob):
@@ -309,7 +323,7 @@ class LearnerCore:
             self.state = told(self.state, Adopted(versions, ask.refresh, _newest(adopted)))
 
     def _checkpoint(self, ask: StoreCheckpoint) -> None:
-        arrays = self.capture()
+        arrays = capture(self.optimizer, self._parameters)
         with self._lock:
             self._captured.append(
                 CheckpointJob(

@@ -131,6 +131,11 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
+class LetGo:
+    """The word in flight lies in the inbox, and a learner that leaves waits for it no longer."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveWanted:
     """The learner stops."""
 
@@ -152,5 +157,6 @@ Happening = (
     | CheckpointSaved
     | CheckpointFailed
     | Spoken
+    | LetGo
     | LeaveWanted
 )

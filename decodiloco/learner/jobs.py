@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from decodiloco.learner.checkpoint import Raw
 from decodiloco.learner.copies import Arrays, HostCopy
 from decodiloco.learner.delta import encode_delta
-from decodiloco.learner.state import Fetch, Offer
+from decodiloco.learner.state import Checkpoint, Fetch, Offer
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key
-from decodiloco.store.tensors import encode_raw, read_tensors
+from decodiloco.store.tensors import encode_raw, read_raw, read_tensors
 from streams.manifest import Manifest
 
 
@@ -28,6 +28,11 @@ class OfferJob:
     codec: str
     ask: Offer
     copy: HostCopy
+
+    @property
+    def what(self) -> str:
+        """What is done, for people."""
+        return f"storing a delta of fragment {self.ask.copy.fragment}"
 
     def run_on(self, store: BlobStore) -> Manifest:
         """The manifest of the stored delta."""
@@ -51,6 +56,11 @@ class FetchJob:
     run: str
     ask: Fetch
 
+    @property
+    def what(self) -> str:
+        """What is done, for people."""
+        return f"fetching version {self.ask.version} of fragment {self.ask.fragment}"
+
     def run_on(self, store: BlobStore) -> Arrays:
         """The version's tensors, checked against their digests."""
         ask = self.ask
@@ -68,12 +78,36 @@ class CheckpointJob:
     step: int
     arrays: Raw
 
+    @property
+    def what(self) -> str:
+        """What is done, for people."""
+        return f"storing the checkpoint of step {self.learner_step}"
+
     def run_on(self, store: BlobStore) -> Manifest:
         """The manifest of the stored checkpoint."""
         encoded = encode_raw(self.arrays)
         key = checkpoint_key(self.run, self.learner, self.learner_step, encoded.manifest)
         store.put(key, encoded.parts)
         return encoded.manifest
+
+
+@dataclass(frozen=True, slots=True)
+class MomentsJob:
+    """Fetch a checkpoint that the tape names, to take moments from."""
+
+    run: str
+    stored: Checkpoint
+
+    @property
+    def what(self) -> str:
+        """What is done, for people."""
+        return f"fetching the checkpoint of {self.stored.learner} at {self.stored.learner_step}"
+
+    def run_on(self, store: BlobStore) -> Raw:
+        """The checkpoint's arrays, checked against their digest."""
+        stored = self.stored
+        key = checkpoint_key(self.run, stored.learner, stored.learner_step, stored.manifest)
+        return read_raw(store, key, stored.manifest)
 
 
 Job = OfferJob | FetchJob | CheckpointJob

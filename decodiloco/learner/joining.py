@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from decodiloco import stored_opening
 from decodiloco.config import Config, Run, load_config
 from decodiloco.config_faults import first_difference
-from decodiloco.errors import BlobCorrupt, BlobMissing, ConfigDiffers, LayoutDiffers
+from decodiloco.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    ConfigDiffers,
+    LayoutDiffers,
+    StoreDenied,
+)
 from decodiloco.fragments.of_model import Trained, same_layout, trained
 from decodiloco.learner import checkpoint
 from decodiloco.learner.checkpoint import Raw
 from decodiloco.learner.state import Checkpoint, State
-from decodiloco.opening import Opening, decode_opening
+from decodiloco.opening import Opening
 from decodiloco.places import Places
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import checkpoint_key, opening_key
-from decodiloco.store.small import read_small
-from decodiloco.store.tensors import read_raw
 from streams.errors import AskedWrongly, Corrupt
-from streams.events import Moments, RunOpened
+from streams.events import Moments, PassedOver, RunOpened
 
 FINGERPRINT_LENGTH_MAX = 400
+PASSED_OVER_MAX = 8  # checkpoints that may fail a joiner before it begins without moments
 LEARNER_RULES = 1
 """Version of what moves a learner beside the tape: its clock, its adoptions and their order, the
 built-in trainer. Under the same rules the same tape is trained again to the same bits."""
@@ -56,10 +62,7 @@ def read_opening(store: BlobStore, run: Run, opened: RunOpened | None) -> Openin
         raise AskedWrongly(
             f"run {run.name} is not open; open it with decodiloco.open_run or `decodiloco open`"
         )
-    key = opening_key(opened.run, opened.opening)
-    opening = decode_opening(read_small(store, key, opened.opening), opened.opening)
-    if opened.config_digest != opening.config_digest:
-        raise BlobCorrupt(f"run {run.name}: the opening's settings are not those of RunOpened")
+    opening = stored_opening.read_opening(store, opened)
     difference = first_difference(run, opening.run)
     if difference is not None:
         raise ConfigDiffers(f"run {run.name}: {difference}")
@@ -93,21 +96,41 @@ def candidates(state: State) -> list[tuple[Checkpoint, Moments]]:
     return found
 
 
-def read_checkpoint(store: BlobStore, run: str, stored: Checkpoint) -> Raw | None:
-    """The arrays of a checkpoint; None when it is gone or broken: the next best will do."""
-    key = checkpoint_key(run, stored.learner, stored.learner_step, stored.manifest)
-    try:
-        return read_raw(store, key, stored.manifest)
-    except (BlobMissing, BlobCorrupt):
-        return None
+def take_moments(
+    state: State,
+    optimizer: torch.optim.Optimizer,
+    model: Trained,
+    read: Callable[[Checkpoint], Raw],
+) -> Moments:
+    """Puts the best moments there are into the optimizer; what its `LearnerJoined` says of them.
+
+    A checkpoint that is missing, broken, withheld or of something else is passed over for the
+    next best. After `PASSED_OVER_MAX` of them the moments are zero.
+    """
+    passed: list[PassedOver] = []
+    for stored, found in candidates(state)[:PASSED_OVER_MAX]:
+        why = _why_not(stored, read, optimizer, model, own=found.source == "own")
+        if not why:
+            return found.model_copy(update={"passed_over": tuple(passed)})
+        one = PassedOver(learner=stored.learner, learner_step=stored.learner_step, reason=why[:200])
+        passed.append(one)
+    return Moments(source="zero", age_steps=0, passed_over=tuple(passed))
 
 
-def restore(optimizer: torch.optim.Optimizer, model: Trained, arrays: Raw, own: bool) -> bool:
-    """Whether these moments could be put into the optimizer; if not, it is as it was."""
+def _why_not(
+    stored: Checkpoint,
+    read: Callable[[Checkpoint], Raw],
+    optimizer: torch.optim.Optimizer,
+    model: Trained,
+    own: bool,
+) -> str:
+    """Why these moments could not be put into the optimizer, which then is as it was; "" if not."""
     try:
-        return checkpoint.restore(optimizer, model.tensors, arrays, own)
-    except BlobCorrupt:
-        return False
+        if checkpoint.restore(optimizer, model.tensors, read(stored), own):
+            return ""
+        return "moments of another kind of optimizer"
+    except (BlobMissing, BlobCorrupt, StoreDenied) as error:
+        return str(error)
 
 
 def fingerprint(device: torch.device) -> str:

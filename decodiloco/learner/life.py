@@ -7,8 +7,9 @@ what users see.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -16,16 +17,20 @@ import torch
 from torch import nn
 
 from decodiloco.config import Config
-from decodiloco.errors import ConfigInvalid
+from decodiloco.errors import ConfigInvalid, Orphaned
 from decodiloco.fragments.of_model import Trained
 from decodiloco.learner import joining
+from decodiloco.learner.checkpoint import Raw
 from decodiloco.learner.copies import Arrays
-from decodiloco.learner.core import ZERO_MOMENTS, LearnerCore
-from decodiloco.learner.jobs import CheckpointJob
-from decodiloco.learner.network import NetworkThread
+from decodiloco.learner.core import LearnerCore
+from decodiloco.learner.jobs import MomentsJob
+from decodiloco.learner.network import Hands, NetworkThread
+from decodiloco.learner.state import Checkpoint
 from decodiloco.learner.transport import Transport
+from decodiloco.learner.waits import Waits
 from decodiloco.opening import Opening
 from decodiloco.places import Places, open_places
+from decodiloco.times import HANG_SECONDS, LIFE_CLOSE_SECONDS, LIFE_MARGIN_SECONDS
 from streams.errors import Failure, Trouble
 from streams.events import Moments
 
@@ -42,6 +47,7 @@ class Life:
     def __init__(self, config: Config, learner: str, places: Places | None) -> None:
         self._config = config
         self._learner = learner
+        self._waits = Waits(config.run.name, learner)
         self._network = NetworkThread(f"decodiloco-{learner}")
         self._given = places
         self._opened: Places | None = None
@@ -51,9 +57,14 @@ class Life:
         places = self._given
         if places is None:
             opening_places = open_places(self._config, f"learner-{self._learner}")
-            places = self._opened = self._network.call(opening_places)
-        opened = self._network.call(joining.first_fact(places))
-        opening = joining.read_opening(places.store, self._config.run, opened)
+            places = self._opened = self._first("places", self._network.start(opening_places))
+        opened = self._first("tape", self._network.start(joining.first_fact(places)))
+        hand = Hands(1, "decodiloco-opening")
+        try:
+            reading = hand.submit(joining.read_opening, places.store, self._config.run, opened)
+            opening = self._first("store", reading)
+        finally:
+            hand.shutdown()
         self._enter(opening, places, model, optimizer)
 
     def ring(self) -> None:
@@ -66,6 +77,22 @@ class Life:
         """When the newest round was heard of, on this process's monotonic clock."""
         return self._transport.round_heard_seconds
 
+    @property
+    def orphaned(self) -> str:
+        """Why this life cannot go on for want of a run; empty while it can."""
+        seconds_max = self.core.run.times.orphan_seconds_max
+        is_silent = self._transport.silent_seconds > seconds_max
+        return self._transport.silence() if is_silent else ""
+
+    @property
+    def has_farewell_kept(self) -> bool:
+        """Whether the inbox has the last word: whoever leads will find it there."""
+        return self._transport.has_farewell_kept
+
+    def note(self, event: str, **told: object) -> None:
+        """One line of note in the learner's log."""
+        self._waits.info(event, **told)
+
     def check(self) -> None:
         """Raises what ended the background, if it has ended."""
         if self._running.done():
@@ -73,26 +100,39 @@ class Life:
 
     def wait(self, until: Callable[[], bool], seconds: float) -> bool:
         """Waits until something holds in the core's state, or for so long; whether it holds."""
-        return self._until(self._transport.changes.wait(until, seconds))
-
-    def store_checkpoint(self) -> None:
-        """Stores the inner state as it stands, as well as it can be done now."""
-        state = self.core.state
-        job = CheckpointJob(
-            self.core.run.name, self._learner, state.learner_step, state.step, self.core.capture()
-        )
-        with suppress(Failure):
-            job.run_on(self._transport.store)
+        try:
+            waiting = self._transport.changes.wait(until, seconds)
+            return self._until(waiting, max(0.0, seconds) + LIFE_MARGIN_SECONDS)
+        except TimeoutError:  # the event loop itself is stuck
+            return until()
 
     def end(self) -> None:
-        """Stops the background and closes what was opened here. May be called again."""
+        """Stops the background and closes what was opened here, in some seconds at most.
+
+        May be called again.
+        """
         if hasattr(self, "_running"):
             self._running.cancel()
         opened, self._opened = self._opened, None
         if opened is not None:
-            with suppress(Failure):
-                self._network.call(opened.close())
+            with suppress(Failure, TimeoutError):
+                self._network.call(opened.close(), LIFE_CLOSE_SECONDS)
         self._network.stop()
+
+    def _first(self, what: str, asked: Future[T]) -> T:
+        """What is asked for before there is anything else; a wait for it is told, and bounded."""
+        begun_seconds = time.monotonic()
+        seconds_max = self._config.run.times.orphan_seconds_max
+        while not wait({asked}, HANG_SECONDS).done:
+            self._waits.begin(what, f"it has not answered for {HANG_SECONDS:.0f} s")
+            if time.monotonic() - begun_seconds > seconds_max:
+                asked.cancel()
+                raise Orphaned(
+                    f"run {self._config.run.name}: the {what} did not answer learner "
+                    f"{self._learner} for {seconds_max:.0f} s; see `decodiloco doctor`"
+                )
+        self._waits.end(what)
+        return asked.result()
 
     def _enter(
         self, opening: Opening, places: Places, model: nn.Module, optimizer: torch.optim.Optimizer
@@ -102,7 +142,7 @@ class Life:
             raise ConfigInvalid(f"run {opening.run.name} has no region {region!r}")
         ours = joining.read_model(model, opening)
         self.core = LearnerCore(opening, self._learner, ours.tensors, optimizer)
-        self._transport = Transport(self.core, places, region)
+        self._transport = Transport(self.core, places, region, self._waits)
         self._running = self._network.start(self._transport.run())
         self._until(self._transport.catch_up())
         self._load()
@@ -119,19 +159,27 @@ class Life:
         self.core.loaded(jobs, cast("list[Arrays]", results), secrets.token_bytes(16))
 
     def _take_moments(self, optimizer: torch.optim.Optimizer, ours: Trained) -> Moments:
-        for stored, moments in joining.candidates(self.core.state):
-            arrays = joining.read_checkpoint(self._transport.store, self.core.run.name, stored)
-            is_own = moments.source == "own"
-            if arrays is not None and joining.restore(optimizer, ours, arrays, is_own):
-                return moments
-        return ZERO_MOMENTS
+        def read(stored: Checkpoint) -> Raw:
+            job = MomentsJob(self.core.run.name, stored)
+            return cast(Raw, self._until(self._transport.fetch([job]))[0])
 
-    def _until(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        moments = joining.take_moments(self.core.state, optimizer, ours, read)
+        for one in moments.passed_over:
+            self._waits.info(
+                "passed over a checkpoint",
+                of=one.learner,
+                learner_step=one.learner_step,
+                reason=one.reason,
+            )
+        self._waits.info("took moments", source=moments.source, age_steps=moments.age_steps)
+        return moments
+
+    def _until(self, coroutine: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
         """The result of a coroutine on the network thread, unless the background fails before."""
         waiting = self._network.start(coroutine)
         self._running.add_done_callback(lambda _: waiting.cancel())
         try:
-            return waiting.result()
+            return waiting.result(seconds)
         except CancelledError:
             _raise_failure(self._running)
             raise

@@ -214,9 +214,13 @@ def _refused(state: State, event: DeltaRefused) -> State:
 
 
 def _lost(state: State, event: LearnerLost) -> State:
-    """Nobody waits for us any more, until a word of ours is heard."""
-    ours = bool(state.incarnation) and event.incarnation == state.incarnation
-    return replace(state, lost=True) if ours else state
+    """Nobody waits for us any more, until a word of ours is heard; or ours are heard no more."""
+    if not state.incarnation or event.incarnation != state.incarnation:
+        return state
+    if event.reason == "quarantined":
+        why = event.why or "unfit deltas"
+        return replace(state, ended_by=state.position, quarantined_for=why)
+    return replace(state, lost=True)
 
 
 def _settled(state: State, said: int) -> State:
@@ -260,7 +264,29 @@ def _window_closed(state: State, event: WindowClosed) -> State:
     assert fragment.round is not None and fragment.round.number == event.round
     fragment = replace(fragment, round=replace(fragment.round, collecting=False))
     sent = tuple(offer for offer in state.sent if offer.position not in event.superseded)
-    return replace(changed(state, event.fragment, fragment), sent=sent)
+    state = replace(changed(state, event.fragment, fragment), sent=sent)
+    merging = [offer.learner_step for offer in sent if offer.position in event.offers]
+    return _without(state, event.fragment, max(merging, default=0))
+
+
+def _without(state: State, index: int, merging_step: int) -> State:
+    """What overlaps an offer of ours that is being merged would be refused: it is not said.
+
+    That is so for work kept under *carry*. Should the merge be abandoned, the round is answered
+    anew, from a newer copy.
+    """
+    fragment = replace(state.fragments[index], merged_step=merging_step)
+    taken = [copy for copy in state.making if _is_taken(copy, index, fragment)]
+    drafts = [
+        draft for draft in state.drafts if draft.copy and _is_taken(draft.copy, index, fragment)
+    ]
+    if not taken and not drafts:
+        return state
+    return replace(
+        changed(state, index, replace(state.fragments[index], answered=0)),
+        making=tuple(copy for copy in state.making if copy not in taken),
+        drafts=tuple(draft for draft in state.drafts if draft not in drafts),
+    )
 
 
 def _merged(state: State, event: FragmentMerged) -> State:

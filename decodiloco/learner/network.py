@@ -1,17 +1,22 @@
-"""One background thread with an event loop of its own, so that training never waits for it."""
+"""Background threads, so that training never waits: one with an event loop, some for bytes.
+
+All are daemons: whatever hangs in them, the process can end.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import suppress
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
 
+from decodiloco.times import NETWORK_STOP_SECONDS
+
+P = ParamSpec("P")
 T = TypeVar("T")
-
-STOP_SECONDS = 5.0
 
 
 class NetworkThread:
@@ -22,11 +27,11 @@ class NetworkThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine there and waits for its result here."""
+    def call(self, coroutine: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+        """Runs a coroutine there and waits for its result here, or raises TimeoutError."""
         future = self.start(coroutine)
         try:
-            return future.result()
+            return future.result(seconds)
         except BaseException:
             future.cancel()
             raise
@@ -40,7 +45,7 @@ class NetworkThread:
         if self._thread.is_alive():
             with suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(STOP_SECONDS)
+            self._thread.join(NETWORK_STOP_SECONDS)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -50,11 +55,51 @@ class NetworkThread:
             for task in tasks:
                 task.cancel()
             if tasks:
-                self.loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_SECONDS / 2))
+                self.loop.run_until_complete(asyncio.wait(tasks, timeout=NETWORK_STOP_SECONDS / 2))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
         finally:
             self.loop.close()
+
+
+class Hands(Executor):
+    """Threads for calls that block. Those of a ThreadPoolExecutor would hold up the process's end
+    for as long as a call hangs.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._count = count
+        self._is_over = False
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """As the port says; a call waits until a hand is free."""
+        future: Future[T] = Future()
+
+        def call() -> None:
+            if self._is_over:
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # whoever waits for the result is told
+                future.set_exception(error)
+
+        self._calls.put(call)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """No further call begins. The threads end once their calls do; nobody waits for that."""
+        self._is_over = True
+        for _ in range(self._count):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 class Changes:

@@ -22,13 +22,16 @@ ADOPTIONS_MAX = 64
 
 
 def next_word(state: State) -> Word | None:
-    """The word to say now; None while one is in flight or nothing is to be said."""
+    """The word to say now; None while one is in flight or nothing is to be said.
+
+    A farewell waits for the checkpoint that is being stored: nothing may be said after it.
+    """
     if not state.incarnation or state.ended_by or state.left or state.in_flight is not None:
         return None
     if state.drafts:
         draft = state.drafts[0]
         return _checkpoint(state, draft) if draft.copy is None else _offer(state, draft, draft.copy)
-    if state.leaving is not None:
+    if state.leaving is not None and (state.closed or not state.checkpointing):
         return _farewell(state)
     return None
 
@@ -55,7 +58,7 @@ def join_word(state: State, region: str, fingerprint: str, moments: Moments) -> 
 
 
 def _offer(state: State, draft: Draft, copy: Copy) -> DeltaOffered:
-    told = _tellable(state, draft, copy.fragment)
+    told = _tellable(state, draft, copy)
     return DeltaOffered(
         learner=state.learner,
         incarnation=state.incarnation,
@@ -105,11 +108,13 @@ def _farewell(state: State) -> LearnerLeft:
     )
 
 
-def _tellable(state: State, draft: Draft, fragment: int) -> tuple[Adoption, ...]:
+def _tellable(state: State, draft: Draft, told: Copy) -> tuple[Adoption, ...]:
     """Adoptions that this word may tell, as they were made; if too many, its own fragment's first.
 
     An adoption is held back while an offer of the same fragment that was copied before it is
-    still to be said, or may still be made: its work would be told overwritten, then offered.
+    still to be said, or may still be made: its work would be told overwritten, then offered. So
+    is one that came after this word's copy: a next life goes on at the cursor of the newest step
+    that was told, and no word may tell of a step without the cursor that belongs to it.
     """
     waiting = [*state.making, *(d.copy for d in state.drafts if d.copy is not None and d != draft)]
     for item in state.fragments:
@@ -118,11 +123,12 @@ def _tellable(state: State, draft: Draft, fragment: int) -> tuple[Adoption, ...]
     free = [
         adoption
         for adoption in state.adoptions
-        if not any(
+        if adoption.learner_step <= told.learner_step
+        and not any(
             copy.fragment == adoption.fragment and copy.learner_step <= adoption.learner_step
             for copy in waiting
         )
     ]
-    free.sort(key=lambda adoption: adoption.fragment != fragment)
+    free.sort(key=lambda adoption: adoption.fragment != told.fragment)
     chosen = free[:ADOPTIONS_MAX]
     return tuple(adoption for adoption in state.adoptions if adoption in chosen)

@@ -14,7 +14,6 @@ background thread. What goes wrong there is raised by the next `step`.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,17 +23,17 @@ import torch
 from torch import nn
 
 from decodiloco.config import Config
-from decodiloco.errors import Disagreement, LifeEnded, Orphaned
+from decodiloco.errors import Disagreement, LifeEnded, Orphaned, Quarantined
 from decodiloco.learner.joining import as_config
+from decodiloco.learner.leaving import say_farewell
 from decodiloco.learner.life import Life
 from decodiloco.learner.state import LeaveReason
 from decodiloco.places import Places
+from decodiloco.times import LEAVE_SECONDS_MAX
 from streams.codec import pack, unpack
-from streams.errors import AskedWrongly, Failure
+from streams.errors import AskedWrongly
 from streams.events import CURSOR_BYTES_MAX
 from streams.subjects import checked
-
-LEAVE_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,7 @@ class Session:
         self._stepped_seconds = time.monotonic()
         self._ended = False
         self._finished = False
+        self._has_left = False
         if not life.core.state.incarnation:
             self._check_digest(life.core.digest())
             self._end(finished=True)
@@ -139,8 +139,10 @@ class Session:
         until the tape has this learner's last word; `finished` is true then.
 
         Raises LifeEnded when a newer life of this id has joined, Orphaned when nothing was heard
-        of the run for `orphan_seconds_max` (the inner state is stored first), Disagreement when
-        the last model is not the run's, and whatever else ended the background.
+        of the run for `orphan_seconds_max` (the inner state is stored first, if the store
+        answers), Disagreement when the last model is not the run's, StoreDenied or
+        PermissionDenied where something is not allowed, and whatever else ended the background.
+        The session has ended then.
         """
         if self._ended:
             raise AskedWrongly("this session has ended; stop when `session.finished`, or join anew")
@@ -161,22 +163,24 @@ class Session:
         if self._core.state.final:
             self._finish()
 
-    def leave(self, reason: LeaveReason = "asked") -> None:
-        """Says farewell and ends the session; the run goes on without this learner.
+    def leave(
+        self, reason: LeaveReason = "asked", within_seconds: float = LEAVE_SECONDS_MAX
+    ) -> bool:
+        """Stores a checkpoint, says farewell and ends the session; the run goes on without it.
 
-        Waits at most ten seconds for the tape. Not for signal handlers: set a flag there, and
-        call this between two steps.
+        Whether its farewell is kept: on the tape, or in the inbox for whoever leads next. Waits at
+        most `within_seconds` for store and tape, whatever they do. Not for signal handlers: set a
+        flag there, and call this between two steps.
         """
-        if self._ended:
-            return
-        try:
-            if self._core.state.alive:
-                self._core.leave(reason)
-                self._life.ring()
-                with suppress(Failure):
-                    self._life.wait(lambda: self._core.state.left, LEAVE_SECONDS_MAX)
-        finally:
-            self._end()
+        if not self._ended:
+            try:
+                if self._core.state.alive:
+                    told = say_farewell(self._life, reason, within_seconds)
+                    self._has_left = told.is_kept
+                    self._life.note("leaves", is_kept=told.is_kept, checkpoint=told.checkpoint)
+            finally:
+                self._end()
+        return self._has_left
 
     def close(self) -> None:
         """Leaves, if the session has not ended yet."""
@@ -195,22 +199,36 @@ class Session:
         self.leave("failed" if is_failure else "asked")
 
     def _check(self) -> None:
+        self._check_newest()
+        try:
+            self._life.check()
+        except BaseException:
+            self._end()
+            raise
+        why = self._life.orphaned
+        if why:
+            try:
+                told = say_farewell(self._life, "failed", LEAVE_SECONDS_MAX)
+            finally:
+                self._end()
+            raise Orphaned(f"{why} ({told.checkpoint})")
+
+    def _check_newest(self) -> None:
         state = self._core.state
+        if state.quarantined_for:
+            self._end()
+            raise Quarantined(
+                f"run {self._core.run.name}: learner {state.learner} is quarantined since "
+                f"position {state.ended_by}, for {state.quarantined_for}; `replay show --learner "
+                f"{state.learner}` names each delta that was left out. Mend the machine or its "
+                "data, then start it again: a new life begins without marks"
+            )
         if state.ended_by:
             self._end()
             raise LifeEnded(
                 f"run {self._core.run.name}: a newer life of learner {state.learner} joined at "
                 f"position {state.ended_by}; this one has ended"
             )
-        try:
-            self._life.check()
-        except Orphaned:
-            self._life.store_checkpoint()
-            self._end()
-            raise
-        except BaseException:
-            self._end()
-            raise
 
     def _finish(self) -> None:
         """The run's last versions stand in the model: says so, and waits for the tape."""
@@ -219,10 +237,14 @@ class Session:
         self._life.ring()
         patience_seconds = self._core.run.times.orphan_seconds_max
         try:
-            has_left = self._life.wait(lambda: self._core.state.left, patience_seconds)
+            self._life.wait(
+                lambda: self._core.state.left or bool(self._core.state.ended_by), patience_seconds
+            )
         except BaseException:
             self._end()
             raise
+        self._check_newest()
+        has_left = self._has_left = self._core.state.left
         self._end(finished=has_left)
         self._check_digest(digest)
         if not has_left:

@@ -163,7 +163,8 @@ class State:
     """A learner between two happenings.
 
     `incarnation` is 0 until its `LearnerJoined` stands on the tape; `lost` says that the tape
-    calls it silent, and has no word of it since. `making` are offers on their
+    calls it silent, and has no word of it since; `ended_by` is the fact that ended this life, and
+    `quarantined_for` why the run did so. `making` are offers on their
     way to the store, `drafts` what waits to be said, `in_flight` the word that was said and is
     not on the tape yet, `adoptions` those that no word has told. `refresh` asks for every
     fragment anew, overwritten at once: to heal what is not finite, or to close; `final` is true
@@ -180,6 +181,7 @@ class State:
     incarnation: int = 0
     joined: LearnerJoined | None = None
     ended_by: int = 0
+    quarantined_for: str = ""
     lost: bool = False
     learner_step: int = 0
     tokens_trained: int = 0

@@ -19,6 +19,7 @@ from decodiloco.learner.happenings import (
     FetchFailed,
     Happening,
     LeaveWanted,
+    LetGo,
     Loaded,
     OfferBegun,
     OfferFailed,
@@ -55,6 +56,9 @@ def told(state: State, happening: Happening) -> State:
             return replace(state, checkpointing=False)
         case Spoken():
             return _spoken(state, happening)
+        case LetGo():
+            assert state.leaving is not None and not isinstance(state.in_flight, LearnerLeft)
+            return replace(state, in_flight=None)
         case LeaveWanted():
             if state.leaving is not None:
                 return state
@@ -198,7 +202,8 @@ def _checkpoint_saved(state: State, happening: CheckpointSaved) -> State:
     draft = Draft(happening.manifest, learner_step=happening.learner_step, step=happening.step)
     others = tuple(draft for draft in state.drafts if draft.copy is not None)
     drafts = state.drafts if state.closed else (*others, draft)
-    return replace(state, checkpointing=False, drafts=drafts)
+    is_newest = happening.learner_step == state.checkpointed_step
+    return replace(state, checkpointing=state.checkpointing and not is_newest, drafts=drafts)
 
 
 def _spoken(state: State, happening: Spoken) -> State:

@@ -19,6 +19,7 @@ from decodiloco.local.kills import Injector
 from decodiloco.local.plan import (
     Kill,
     Role,
+    archive_role,
     evaluator_role,
     learner_roles,
     opener_role,
@@ -32,15 +33,17 @@ from decodiloco.local.story import Story
 from decodiloco.local.supervisor import Supervisor, end_leftovers
 from decodiloco.local.view import Display
 from decodiloco.places import Places, open_places
+from decodiloco.times import (
+    FAREWELL_SECONDS_MAX,
+    LEAVE_PROCESS_SECONDS_MAX,
+    MEETING_SECONDS_MAX,
+    STILL_SECONDS_MAX,
+    TICK_SECONDS,
+    faded_seconds,
+)
 from streams.errors import StreamMissing, Trouble
 from streams.inbox import Inbox
 from streams.nats_server import NatsServer
-
-TICK_SECONDS = 0.25
-QUIET_SECONDS_MAX = 180.0
-FAREWELL_SECONDS_MAX = 90.0
-MEETING_SECONDS_MAX = 60.0
-LEAVE_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Cluster:
     """The processes of one run in one folder, from the first to the last."""
 
     def __init__(self, folder: Path, config: Config, size: Size, display: Display) -> None:
-        self.story = Story()
+        self.story = Story(faded_seconds=faded_seconds(config.run.times))
         self._folder = folder
         self._config = config
         self._size = size
@@ -113,6 +116,7 @@ class Cluster:
                 await self._stop()
             # A recorder that follows may have found the tape quiet before its last fact.
             await self._supervisor.run_once(recorder_role(folder, follow=False))
+            await self._supervisor.run_once(archive_role(folder, follow=False))
         finally:
             await places.close()
 
@@ -153,6 +157,7 @@ class Cluster:
             *(role for role in learner_roles(folder, self._size.learners) if self._is_due(role.id)),
             evaluator_role(folder),
             recorder_role(folder),
+            archive_role(folder),
         ]
         inbox = places.inboxes[self._config.here.region]
         injector = Injector(self.story, self._supervisor, inbox, self._display.note)
@@ -228,7 +233,7 @@ class Cluster:
         self._heard_seconds = loop.time()
         while not self.story.finished():
             self._display.tick(self.story)
-            patience = QUIET_SECONDS_MAX if self.story.closed is None else FAREWELL_SECONDS_MAX
+            patience = STILL_SECONDS_MAX if self.story.closed is None else FAREWELL_SECONDS_MAX
             if loop.time() - self._heard_seconds > patience:
                 waits = f" ({self.story.waits})" if self.story.waits else ""
                 raise Trouble(
@@ -247,12 +252,12 @@ class Cluster:
         folder = str(self._folder)
         learners = [role.name for role in learner_roles(folder, self._size.learners)]
         if self.story.closed is not None:
-            await self._supervisor.ended(learners, LEAVE_SECONDS_MAX)
+            await self._supervisor.ended(learners, LEAVE_PROCESS_SECONDS_MAX)
         elif self.story.closing:
             await self._supervisor.stop(syncer_ids(self._size.syncers))
         await self._supervisor.stop([*learners, "evaluator", "open"])
         await self._supervisor.stop(syncer_ids(self._size.syncers))
-        await self._supervisor.stop(["recorder"])
+        await self._supervisor.stop(["recorder", "archive"])
 
 
 async def _started(folder: Path, port: int | None) -> NatsServer:

@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 from decodiloco.config import Config, load_config
 from decodiloco.errors import ConfigDiffers
 from decodiloco.local.settings import as_toml, differences
+from decodiloco.times import PORT_SECONDS
 from streams.errors import AskedWrongly, Trouble
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-PROBE_SECONDS = 1.0
 
 
 @contextmanager
@@ -46,6 +46,29 @@ def held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextmanager
+def own_server(folder: Path, nats_url: str, wanted: bool) -> Iterator[None]:
+    """The server of a run folder, at the address that its run.toml has, if it is `wanted`.
+
+    Raises AskedWrongly when a demo or up runs in the folder, or another answers there already.
+    """
+    if not wanted:
+        yield
+        return
+    if not wants_server(nats_url):
+        raise AskedWrongly(
+            f"{nats_url} answers, or is no address of this machine: leave out --local"
+        )
+    from streams.nats_server import NatsServer  # a process of its own, where it is needed
+
+    with held(folder):
+        server = NatsServer.start(folder / "nats", urlsplit(nats_url).port)
+        try:
+            yield
+        finally:
+            server.stop()
 
 
 def config_there(folder: Path) -> Config | None:
@@ -107,7 +130,7 @@ def _listens(nats_url: str) -> bool:
     parts = urlsplit(nats_url)
     address = (parts.hostname or "", 4222 if parts.port is None else parts.port)
     try:
-        with socket.create_connection(address, PROBE_SECONDS):
+        with socket.create_connection(address, PORT_SECONDS):
             return True
     except OSError:
         return False

@@ -11,13 +11,11 @@ from decodiloco.errors import Disagreement
 from decodiloco.local.plan import Kill, syncer_ids, victim
 from decodiloco.local.story import Story
 from decodiloco.local.supervisor import Supervisor
+from decodiloco.times import KILL_LOOK_SECONDS, KILL_TAPE_SECONDS_MAX, KILL_TARGET_SECONDS_MAX
 from streams.errors import AskedWrongly, Trouble
 from streams.events import HardshipInjected
 from streams.inbox import Inbox
 
-LOOK_SECONDS = 0.02
-TARGET_SECONDS_MAX = 20.0
-TAPE_SECONDS_MAX = 20.0
 SPEAKER = "demo"
 
 
@@ -65,7 +63,7 @@ class Injector:
         def found() -> bool:
             return self._story.closed is not None or self._target(kill) is not None
 
-        await _until(found, TARGET_SECONDS_MAX)
+        await _until(found, KILL_TARGET_SECONDS_MAX)
         target = self._target(kill)
         if target is None:
             raise AskedWrongly(
@@ -85,7 +83,9 @@ class Injector:
     async def _seen(self, said: int, target: str) -> None:
         mine = (self._life, said)
         struck = self._story.struck
-        if not await _until(lambda: mine in [(s.life, s.said) for s in struck], TAPE_SECONDS_MAX):
+        if not await _until(
+            lambda: mine in [(s.life, s.said) for s in struck], KILL_TAPE_SECONDS_MAX
+        ):
             raise Trouble(f"kill of {target}: no syncer put it on the tape; look into logs/")
 
 
@@ -101,6 +101,6 @@ async def _until(condition: Callable[[], bool], seconds_max: float | None = None
             while True:
                 if condition():
                     return True
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(KILL_LOOK_SECONDS)
     except TimeoutError:
         return condition()

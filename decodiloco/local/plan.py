@@ -125,6 +125,14 @@ def recorder_role(folder: str, follow: bool = True) -> Role:
     return Role("recorder", "recorder", "replay.cli", arguments)
 
 
+def archive_role(folder: str, follow: bool = True) -> Role:
+    """The one that keeps the tape in the store, too, as it grows or once."""
+    arguments: tuple[str, ...] = ("archive", folder)
+    if not follow:
+        arguments = (*arguments, "--once")
+    return Role("archive", "archive", "decodiloco.cli", arguments)
+
+
 def opener_role(folder: str) -> Role:
     return Role("open", "open", "decodiloco.cli", ("open", "--config", f"{folder}/run.toml"))
 

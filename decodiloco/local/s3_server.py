@@ -19,14 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from decodiloco.times import PORT_SECONDS, S3_SERVER_SECONDS_MAX, S3_SERVER_STOP_SECONDS_MAX
 from streams.errors import Trouble
 
 if TYPE_CHECKING:
     from decodiloco.store.s3 import S3Store
 
-READY_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 4.0
-"""weed waits for idle connections of its clients; what it acknowledged survives a kill."""
 
 STARTS_MAX = 3
 GRPC_OFFSET = 10_000
@@ -37,7 +35,7 @@ PORTS = range(12_000, 32_000)
 
 
 class S3Server:
-    """A running server with one bucket. Its keys are drawn at each start."""
+    """A running server with one bucket. Its keys are drawn at each start, unless they are given."""
 
     def __init__(
         self,
@@ -56,11 +54,16 @@ class S3Server:
 
     @classmethod
     def start(
-        cls, folder: Path, bucket: str = "decodiloco", options: Sequence[str] = ()
+        cls,
+        folder: Path,
+        bucket: str = "decodiloco",
+        options: Sequence[str] = (),
+        keys: tuple[str, str] | None = None,
     ) -> S3Server:
         """Starts weed over `folder` (made if need be; kept afterwards) and waits until it is ready.
 
-        `options` are further ones of its command line.
+        `options` are further ones of its command line; `keys` (key, secret) are those of an
+        earlier start, for clients that outlived it.
 
         Raises Trouble when the program is not installed or does not come up; the last words of
         its log are in the message.
@@ -68,7 +71,8 @@ class S3Server:
         program = find_weed()
         folder.mkdir(parents=True, exist_ok=True)
         for remaining in reversed(range(STARTS_MAX)):
-            server = _launch(program, folder, bucket, options)
+            drawn = keys or (secrets.token_hex(10), secrets.token_hex(20))
+            server = _launch(program, folder, bucket, options, drawn)
             try:
                 server._wait_until_ready()
                 return server
@@ -113,7 +117,7 @@ class S3Server:
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(STOP_SECONDS_MAX)
+                self._process.wait(S3_SERVER_STOP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -134,7 +138,7 @@ class S3Server:
 
     def _wait_until_ready(self) -> None:
         """An open port is not enough: the bucket may be missing still. A PUT tells."""
-        deadline = time.monotonic() + READY_SECONDS_MAX
+        deadline = time.monotonic() + S3_SERVER_SECONDS_MAX
         while not _port_answers(self._port):
             self._check_alive(deadline)
             time.sleep(0.05)
@@ -154,7 +158,7 @@ class S3Server:
         if code is not None:
             raise Trouble(f"the S3 server weed ended with code {code} before it was ready")
         if time.monotonic() > deadline:
-            raise Trouble(f"the S3 server weed took no PUT within {READY_SECONDS_MAX:.0f} s")
+            raise Trouble(f"the S3 server weed took no PUT within {S3_SERVER_SECONDS_MAX:.0f} s")
 
 
 def find_weed() -> Path:
@@ -166,9 +170,11 @@ def find_weed() -> Path:
     return Path(found)
 
 
-def _launch(program: Path, folder: Path, bucket: str, options: Sequence[str]) -> S3Server:
+def _launch(
+    program: Path, folder: Path, bucket: str, options: Sequence[str], keys: tuple[str, str]
+) -> S3Server:
     ports = s3, master, volume, filer, admin = _free_ports(5)
-    key, secret = secrets.token_hex(10), secrets.token_hex(20)
+    key, secret = keys
     command = [
         *(str(program), "-logtostderr=true", "mini", f"-dir={folder}"),
         *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
@@ -227,5 +233,5 @@ def _port_is_free(port: int) -> bool:
 
 def _port_answers(port: int) -> bool:
     with socket.socket() as probe:
-        probe.settimeout(1.0)
+        probe.settimeout(PORT_SECONDS)
         return probe.connect_ex(("127.0.0.1", port)) == 0

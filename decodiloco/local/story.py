@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from decodiloco.times import FADED_SECONDS
 from streams.envelope import Envelope
 from streams.events import (
     DeltaOffered,
@@ -113,6 +114,7 @@ class Story:
     merge_gap_seconds: float = 0.0
     closing: bool = False
     closed: RunClosed | None = None
+    faded_seconds: float = FADED_SECONDS
     _merged_at: float | None = None
 
     def hear(self, envelope: Envelope, now_seconds: float) -> str | None:
@@ -161,14 +163,15 @@ class Story:
         lane = self.lanes.get(beat.speaker)
         if beat.role != "learner" or lane is None:
             return
-        step = int(beat.values.get("learner_step", 0))
+        step = beat.count("learner_step")
         lane.heard_seconds = now_seconds
         lane.learner_step = max(lane.learner_step, step)
-        lane.tokens_trained = max(lane.tokens_trained, int(beat.values.get("tokens_trained", 0)))
-        lane.step_seconds = float(beat.values.get("step_seconds", lane.step_seconds))
-        lane.waiting = str(beat.values.get("waiting", ""))
-        if "loss" in beat.values and step:
-            lane.loss = float(beat.values["loss"])
+        lane.tokens_trained = max(lane.tokens_trained, beat.count("tokens_trained"))
+        lane.step_seconds = beat.seconds("step_seconds") or lane.step_seconds
+        lane.waiting = beat.text("waiting")
+        loss = beat.number("loss")
+        if loss is not None and step:
+            lane.loss = loss
         for outage in self.outages:
             outage.hear(lane.id, step)
 
@@ -234,8 +237,11 @@ class Story:
         gone = self.lanes.get(coming.learner)
         if gone is None or gone.incarnation != coming.incarnation:
             return None
-        gone.state = "lost" if isinstance(coming, LearnerLost) else coming.reason
-        if isinstance(coming, LearnerLost):
+        is_silent = isinstance(coming, LearnerLost) and coming.reason == "silent"
+        gone.state = "lost" if is_silent else coming.reason
+        if isinstance(coming, LearnerLost) and coming.reason == "quarantined":
+            told = f"is QUARANTINED: {coming.why}"
+        elif isinstance(coming, LearnerLost):
             told = f"is lost: silent for {coming.silent_seconds:.1f} s"
         else:
             gone.learner_step = max(gone.learner_step, coming.learner_step)

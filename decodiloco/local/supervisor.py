@@ -18,14 +18,16 @@ from pathlib import Path
 import psutil
 
 from decodiloco.local.plan import Role
+from decodiloco.times import (
+    KILL_SECONDS,
+    RESTART_PAUSE_SECONDS,
+    RESTART_PAUSE_SECONDS_MAX,
+    STEADY_SECONDS,
+    TERM_SECONDS,
+)
 from streams.errors import Trouble
 
 RESTARTS_MAX = 5
-PAUSE_SECONDS = 1.0
-PAUSE_SECONDS_MAX = 15.0
-STEADY_SECONDS = 60.0  # a life as long as this pays its restarts back
-TERM_SECONDS = 15.0
-KILL_SECONDS = 5.0
 LOG_TAIL_BYTES = 4096
 
 
@@ -63,21 +65,21 @@ class Supervisor:
         Failed after `RESTARTS_MAX` restarts, or at once when it says that it was asked wrongly.
         """
         loop = asyncio.get_running_loop()
-        restarts, pause_seconds = 0, PAUSE_SECONDS
+        restarts, pause_seconds = 0, float(RESTART_PAUSE_SECONDS)
         while True:
             began_seconds = loop.time()
             status = await self._live(role)
             if status == 0 or role.name in self._stopping:
                 return
             if loop.time() - began_seconds > STEADY_SECONDS:
-                restarts, pause_seconds = 0, PAUSE_SECONDS
+                restarts, pause_seconds = 0, RESTART_PAUSE_SECONDS
             if status == 2 or restarts == RESTARTS_MAX:
                 raise self._failed(role, status)
             restarts += 1
             told = self._told(role, status)
             self._say(f"{told}; started again in {pause_seconds:.0f} s")
             await asyncio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+            pause_seconds = min(2 * pause_seconds, RESTART_PAUSE_SECONDS_MAX)
             if role.name in self._stopping:
                 return
 
@@ -190,7 +192,7 @@ def end_leftovers(folder: Path) -> list[str]:
                 left[name] = process
         except psutil.NoSuchProcess:
             continue
-    hearers = ("syncer", "recorder", "nats-server")
+    hearers = ("syncer", "recorder", "archive", "nats-server")
     speakers = [left[name] for name in left if not name.startswith(hearers)]
     _end(speakers)
     for hearer in hearers:

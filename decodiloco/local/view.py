@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from decodiloco.local.story import Lane, Story
+from decodiloco.times import PROGRESS_SECONDS
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 LANE_CELLS = 14
@@ -33,8 +34,6 @@ LANES = (  # headings and least widths: columns that stand still can be read
 )
 EVENTS_SHOWN_MIN, EVENTS_SHOWN_MAX = 3, 12
 ROWS_BESIDE = 11  # rows of the screen that are neither lanes nor events
-PROGRESS_SECONDS = 4.0
-SILENT_SECONDS = 2.0
 
 
 def headline(story: Story, end_steps: int | None) -> str:
@@ -95,7 +94,7 @@ def _lanes(story: Story, now_seconds: float) -> Table:
         lanes.add_row(
             Text(id_, style=colour),
             Text(_bar(lane, story), style=colour),
-            _state(lane, now_seconds),
+            _state(lane, now_seconds, story.faded_seconds),
             f"{lane.learner_step}",
             f"{lane.tokens_trained:,}",
             f"{lane.tokens_per_second:,.0f}",
@@ -214,9 +213,9 @@ def _bar(lane: Lane, story: Story) -> str:
     return "━" * (round(LANE_CELLS * lane.learner_step / most) if most else 0)
 
 
-def _state(lane: Lane, now_seconds: float) -> Text:
+def _state(lane: Lane, now_seconds: float, faded_seconds: float) -> Text:
     if lane.state == "training":
-        silent = lane.heard_seconds is None or now_seconds - lane.heard_seconds > SILENT_SECONDS
+        silent = lane.heard_seconds is None or now_seconds - lane.heard_seconds > faded_seconds
         if lane.waiting and not silent:
             return Text(f"waits: {lane.waiting}", style="yellow")
         return Text("silent", style="red") if silent else Text("training", style="green")

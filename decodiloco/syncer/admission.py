@@ -22,11 +22,13 @@ from streams.events import (
     HardshipInjected,
     LearnerJoined,
     LearnerLeft,
+    RetentionAsked,
     RunClosing,
     Word,
     speaker_of,
 )
 from streams.inbox import Letter
+from streams.printing import printable
 
 LEARNERS_MAX = 1024  # ids in a run's life: all of them may stand in one fact
 SPEAKERS_MAX = 1024
@@ -59,7 +61,7 @@ Verdict = Admitted | Ignored | Unreadable
 
 def admit(state: State, letter: Letter) -> Verdict:
     """What becomes of a letter, given everything that the tape says so far."""
-    subject = f"in.{state.run}.{letter.source.inbox}.{letter.speaker}"[:300]
+    subject = f"in.{state.run}.{letter.source.inbox}.{printable(letter.speaker)}"[:300]
     life, sequence = state.inboxes.get(letter.source.inbox, ("", 0))
     if life == letter.source.life and letter.source.sequence <= sequence:
         return Ignored("this letter is behind the cursor")
@@ -73,10 +75,13 @@ def admit(state: State, letter: Letter) -> Verdict:
 
 
 def _judge(state: State, word: Word, letter: Letter, subject: str) -> Verdict:
+    if isinstance(word, (LearnerJoined, LearnerLeft, DeltaOffered)) and word.seen > state.position:
+        # It lived through the loss of a tape that was restored to an earlier end.
+        return Unreadable(subject, "it has seen facts that this tape does not hold")
     match word:
         case LearnerJoined():
             return _join(state, word, letter, subject)
-        case EvaluationReported() | HardshipInjected() | RunClosing():
+        case EvaluationReported() | HardshipInjected() | RetentionAsked() | RunClosing():
             return _speak(state, word, subject)
         case LearnerLeft() | DeltaOffered() | CheckpointStored():
             learner = state.learners.get(word.learner)
@@ -125,7 +130,9 @@ def _join(state: State, word: LearnerJoined, letter: Letter, subject: str) -> Ve
 
 
 def _speak(
-    state: State, word: EvaluationReported | HardshipInjected | RunClosing, subject: str
+    state: State,
+    word: EvaluationReported | HardshipInjected | RetentionAsked | RunClosing,
+    subject: str,
 ) -> Verdict:
     life, said = state.speakers.get(word.speaker, (0, 0))
     if word.said < 1 or word.life < 1:
@@ -136,6 +143,8 @@ def _speak(
         return Unreadable(subject, f"this run has heard {SPEAKERS_MAX} speakers")
     if isinstance(word, RunClosing) and state.closing is not None:
         return Ignored("the run is closing already")
+    if isinstance(word, RetentionAsked) and state.closing is not None:
+        return Unreadable(subject, "a run that closes keeps what it has")
     if isinstance(word, EvaluationReported) and not _stood(state, word):
         return Unreadable(subject, "evaluates versions that never stood")
     return Admitted(word)
@@ -154,7 +163,8 @@ def _stood(state: State, word: EvaluationReported) -> bool:
 def _tell(
     state: State, learner: Learner, word: LearnerLeft | CheckpointStored, subject: str
 ) -> Verdict:
-    if word.incarnation != learner.incarnation or learner.status == "left":
+    is_over = learner.status in ("left", "quarantined")
+    if word.incarnation != learner.incarnation or is_over:
         return Ignored("said by a life that has ended")
     if isinstance(word, LearnerLeft):
         fault = offer_gates.farewell_fault(state, learner, word)

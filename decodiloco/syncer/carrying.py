@@ -1,4 +1,4 @@
-"""Asks that take long, carried out in threads: merges, snapshots, the closing digest.
+"""Asks that take long, carried out in threads: merges, snapshots, sweeps, the closing digest.
 
 Each gives a draft when it is done. Bytes are durable before the draft exists. A transient
 trouble of the store is tried again; an ask that is no longer owed is forgotten. A merge that waits
@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event, Semaphore
 from types import TracebackType
 
@@ -29,10 +30,13 @@ from decodiloco.syncer.compose import Draft
 from decodiloco.syncer.owed import Ask, CloseRun, MergeFragment, StoreSnapshot, merge_order
 from decodiloco.syncer.snapshot import encode_state
 from decodiloco.syncer.state import State
+from decodiloco.syncer.sweeping import Letting, facts_for, let_go
 from decodiloco.telemetry import log
+from decodiloco.times import STORE_RETRY_SECONDS_MAX
+from streams.errors import Failure, ServerUnreachable
 
-Long = MergeFragment | StoreSnapshot | CloseRun
-RETRY_SECONDS_MAX = 10.0
+Made = MergeFragment | StoreSnapshot | CloseRun
+Long = Made | Letting
 WAITING_MAX = 64  # jobs that may wait for bytes at once
 
 
@@ -58,6 +62,11 @@ class Room:
     def close(self) -> None:
         """Nobody waits inside any more: whoever does is cancelled."""
         self._closed.set()
+
+    def check(self) -> None:
+        """Raises CancelledError once the room is closed: for work that begins again and again."""
+        if self._closed.is_set():
+            raise asyncio.CancelledError
 
     def sleep(self, seconds: float) -> None:
         """Waits outside. Raises CancelledError once the room is closed."""
@@ -117,22 +126,36 @@ class Carrier:
         pause_seconds = 0.2
         while True:
             try:
-                draft = await loop.run_in_executor(self._pool, self._carried, state, ask)
-            except StoreUnreachable as error:
-                log("syncer").warning("the store does not answer", ask=ask.key, error=str(error))
+                if isinstance(ask, Letting):
+                    draft = await self._let_go(state, ask)
+                else:
+                    draft = await loop.run_in_executor(self._pool, self._carried, state, ask)
+            except (StoreUnreachable, ServerUnreachable) as error:
+                log("syncer").warning("a server does not answer", ask=ask.key, error=str(error))
                 await asyncio.sleep(pause_seconds)
-                pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_MAX)
+                pause_seconds = min(2 * pause_seconds, STORE_RETRY_SECONDS_MAX)
                 continue
+            except Failure as error:
+                if not isinstance(ask, Letting):
+                    raise
+                # To keep too much harms nobody: the run goes on, and the next leader tries again.
+                log("syncer").error("nothing is let go of", ask=ask.key, error=str(error))
+                return
             self._done(ask.key, draft)
             return
 
-    def _carried(self, state: State, ask: Long) -> Draft:
+    async def _let_go(self, state: State, ask: Letting) -> Draft:
+        facts = await facts_for(self._places, state, ask)
+        work = partial(let_go, self._places.store, state, ask, facts, self._room.check)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _carried(self, state: State, ask: Made) -> Draft:
         with self._room as room:
             return carry(self._places, state, ask, room.sleep)
 
 
 def carry(
-    places: Places, state: State, ask: Long, sleep: Callable[[float], None] = time.sleep
+    places: Places, state: State, ask: Made, sleep: Callable[[float], None] = time.sleep
 ) -> Draft:
     """Carries one ask out, in this thread; the bytes are stored when it returns.
 

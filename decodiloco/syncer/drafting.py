@@ -18,6 +18,8 @@ from decodiloco.syncer.owed import (
     DeclareLost,
     MergeFragment,
     OpenRound,
+    RaiseHorizon,
+    SweepStore,
     owed,
 )
 from decodiloco.syncer.snapshot import state_digest
@@ -25,6 +27,7 @@ from decodiloco.syncer.state import State
 from streams.events import (
     Event,
     FragmentMerged,
+    HorizonRaised,
     LearnerLost,
     MergeAbandoned,
     MessageRefused,
@@ -32,6 +35,7 @@ from streams.events import (
     RunClosed,
     RunClosing,
     SnapshotStored,
+    StoreSwept,
     WindowClosed,
 )
 from streams.inbox import Letter
@@ -100,6 +104,7 @@ def from_merge(ask: MergeFragment, result: Merged | Abandoned, merge_seconds: fl
             version=round_.version,
             step=state.step + 1,
             contributions=result.contributions,
+            doubted=result.doubted,
             left_out=result.left_out,
             parameters=result.parameters.manifest,
             momentum=result.momentum.manifest,
@@ -116,6 +121,18 @@ def from_snapshot(position: int, manifest: Manifest) -> Draft:
     """A snapshot that is stored: the state as it stood at `position`."""
     event = SnapshotStored(position=position, manifest=manifest)
     return Draft(lambda state: event if state.closed is None else None)
+
+
+def from_horizon(ask: RaiseHorizon, snapshot: Manifest, kept: tuple[int, ...]) -> Draft:
+    """A horizon whose kept facts were counted. What is new by then stands above it."""
+    event = HorizonRaised(position=ask.position, snapshot=snapshot, kept=kept)
+    return while_owed(ask, Draft(lambda _: event))
+
+
+def from_sweep(ask: SweepStore, blobs: int, size_bytes: int) -> Draft:
+    """A sweep that is done."""
+    event = StoreSwept(position=ask.position, blobs=blobs, bytes=size_bytes)
+    return while_owed(ask, Draft(lambda _: event))
 
 
 def from_close(versions: tuple[int, ...], digest: bytes) -> Draft:
@@ -157,8 +174,9 @@ def _timed(state: State, ask: object, waited: Waited, syncer: str) -> Event | No
             return LearnerLost(
                 learner=ask.learner,
                 incarnation=ask.incarnation,
-                reason="silent",
-                silent_seconds=waited.waited_seconds,
+                reason=ask.reason,
+                silent_seconds=waited.waited_seconds if ask.reason == "silent" else 0.0,
+                why=ask.why,
             )
         case BeginClosing():
             return RunClosing(speaker=syncer, life=0, said=0, reason=ask.reason)

@@ -9,10 +9,11 @@ import asyncio
 from contextlib import aclosing
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, Disagreement
-from decodiloco.opening import OPENING_BYTES_MAX, Opening, decode_opening
+from decodiloco.opening import Opening
 from decodiloco.places import Places
-from decodiloco.store.keys import opening_key, snapshot_key
+from decodiloco.store.keys import snapshot_key
 from decodiloco.store.small import read_small
+from decodiloco.stored_opening import read_opening
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import decode_state, state_digest
 from decodiloco.syncer.state import State
@@ -95,7 +96,7 @@ async def catch_up(places: Places) -> State:
         raise AskedWrongly(
             f"run {places.tape.run} is not opened yet: `decodiloco open --config run.toml` first"
         )
-    opening = await asyncio.to_thread(load_opening, places, first[0].event)
+    opening = await asyncio.to_thread(read_opening, places.store, first[0].event)
     last = await places.tape.last()
     state = await _from_snapshot(places, opening, last) or begin(opening)
     if state.position < last:
@@ -105,13 +106,6 @@ async def catch_up(places: Places) -> State:
                 if state.position >= last:
                     break
     return state
-
-
-def load_opening(places: Places, opened: RunOpened) -> Opening:
-    """The stored opening that RunOpened names."""
-    key = opening_key(opened.run, opened.opening)
-    assert opened.opening.bytes <= OPENING_BYTES_MAX
-    return decode_opening(read_small(places.store, key, opened.opening), opened.opening)
 
 
 async def _from_snapshot(places: Places, opening: Opening, last: int) -> State | None:

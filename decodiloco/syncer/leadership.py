@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from decodiloco.config import Times
 from decodiloco.syncer.state import State
+from decodiloco.times import echo_seconds
 from streams.pulse import Beat, Pulse
 
 Key = TypeVar("Key")
@@ -47,7 +48,7 @@ class Heartbeats:
         """One heartbeat."""
         now = self._clock()
         if beat.role == "syncer" and beat.speaker == self._syncer:
-            if now - self._own_heard > 3 * self._times.heartbeat_seconds:
+            if now - self._own_heard > echo_seconds(self._times):
                 self._deaf_until = now  # we heard nothing for a while: begin to count anew
             self._own_heard = now
         self.heard(beat.role, beat.speaker)
@@ -61,7 +62,7 @@ class Heartbeats:
 
     def connected(self) -> bool:
         """Whether our own heartbeats come back."""
-        return self._clock() - self._own_heard <= 3 * self._times.heartbeat_seconds
+        return self._clock() - self._own_heard <= echo_seconds(self._times)
 
     def silent_seconds(self, role: str, speaker: str, since: float) -> float:
         """For how long nothing was heard of somebody; never counted before `since`."""

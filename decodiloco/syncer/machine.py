@@ -6,11 +6,11 @@ chain, which it checks, and the gates, which admission applied before a fact was
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 from decodiloco.fragments.schedule import fragment_of
 from decodiloco.opening import Opening
-from decodiloco.syncer import offers, rounds
+from decodiloco.syncer import horizon, offers, rounds
 from decodiloco.syncer.fates import Account
 from decodiloco.syncer.state import RULES, Learner, Merged, State
 from streams.envelope import Envelope, Source
@@ -23,16 +23,19 @@ from streams.events import (
     Event,
     FragmentMerged,
     HardshipInjected,
+    HorizonRaised,
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
     MergeAbandoned,
     MessageRefused,
+    RetentionAsked,
     RoundOpened,
     RunClosed,
     RunClosing,
     RunOpened,
     SnapshotStored,
+    StoreSwept,
     SyncerTookOver,
     WindowClosed,
 )
@@ -91,7 +94,14 @@ def apply(state: State, event: Event) -> State:
         case RunClosing():
             return _closing(state, event)
         case SnapshotStored():
-            return replace(state, snapshot_step=state.step)
+            return horizon.snapshot_stored(state, event)
+        case HorizonRaised():
+            return horizon.raised(state, event)
+        case StoreSwept():
+            return horizon.swept(state, event)
+        case RetentionAsked():
+            state = _spoke(state, event.speaker, event.life, event.said)
+            return horizon.asked(state, event)
         case RunClosed():
             return _closed(state, event)
         case MessageRefused():
@@ -176,7 +186,12 @@ def _left(state: State, event: LearnerLeft) -> State:
 
 
 def _lost(state: State, event: LearnerLost) -> State:
-    """Nobody waits for it any more; its next word makes it live again, so nothing is settled."""
+    """Nobody waits for it any more; its next word makes it live again, so nothing is settled.
+
+    A quarantined life is over instead, and what it offered is in no further window.
+    """
+    if event.reason == "quarantined":
+        return offers.turned_away(_ended(state, event.learner, "quarantined"))
     learner = replace(state.learners[event.learner], status="lost")
     return replace(
         state,
@@ -185,14 +200,14 @@ def _lost(state: State, event: LearnerLost) -> State:
     )
 
 
-def _ended(state: State, name: str) -> State:
+def _ended(state: State, name: str, status: Literal["left", "quarantined"] = "left") -> State:
     """A life is over: what it held in its live parameters only is lost."""
     learner = state.learners.get(name)
     if learner is None:
         return state
     learner = replace(
         learner,
-        status="left",
+        status=status,
         accounts=tuple(account.died(learner.tokens_trained) for account in learner.accounts),
     )
     return replace(

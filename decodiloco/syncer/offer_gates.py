@@ -102,6 +102,8 @@ def _life(state: State, learner: Learner, word: DeltaOffered) -> str | None:
 
 
 def _still_there(state: State, learner: Learner, word: DeltaOffered) -> str | None:
+    if learner.status == "quarantined":
+        return f"quarantined ({learner.marked_for})"[:200]
     if learner.status == "left":
         return "this life has left"
     return None if state.closed is None else "the run is closed"

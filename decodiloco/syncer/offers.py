@@ -142,6 +142,15 @@ def superseded(state: State, fragment: int, positions: Iterable[int]) -> State:
     return state
 
 
+def turned_away(state: State) -> State:
+    """What quarantined learners have offered and waits for a window is left out of all of them."""
+    inside = frozenset(position for one in state.rounds.values() for position in one.offers)
+    for position in sorted(state.offers.keys() - inside):
+        if state.learners[state.offers[position].learner].status == "quarantined":
+            state = settled(state, position, "left_out")
+    return state
+
+
 def newest_only(state: State, fragment: int) -> State:
     """One waiting offer a learner, the newest: a window holds no two of one learner."""
     waiting = state.waiting(fragment)

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from decodiloco.fragments.schedule import fragment_of
+from decodiloco.syncer import horizon
 from decodiloco.syncer.grace import Pace, pace_of
 from decodiloco.syncer.quorum import verdict
+from decodiloco.syncer.standing import is_to_go
 from decodiloco.syncer.state import Round, State
 from decodiloco.syncer.weights import merge_order
 
@@ -25,7 +27,9 @@ __all__ = [
     "DeclareLost",
     "MergeFragment",
     "OpenRound",
+    "RaiseHorizon",
     "StoreSnapshot",
+    "SweepStore",
     "merge_order",
     "owed",
 ]
@@ -79,12 +83,14 @@ class MergeFragment:
 
 @dataclass(frozen=True, slots=True)
 class DeclareLost:
-    """Declare a learner lost when its pulse was not heard for so long."""
+    """Declare a learner lost when its pulse was not heard for so long, or quarantined at once."""
 
     learner: str
     incarnation: int
     since: int
     after_seconds: float
+    reason: Literal["silent", "quarantined"] = "silent"
+    why: str = ""
 
     @property
     def key(self) -> str:
@@ -102,6 +108,32 @@ class StoreSnapshot:
     @property
     def key(self) -> str:
         return f"snapshot after that of step {self.last_step}"
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseHorizon:
+    """Say that bytes up to the snapshot of this position may go, and which are kept."""
+
+    position: int
+    since: int = 0
+    after_seconds: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return f"raise horizon to {self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepStore:
+    """Delete what the horizon at this position let go of."""
+
+    position: int
+    since: int = 0
+    after_seconds: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return f"sweep below {self.position}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +163,15 @@ class CloseRun:
 
 
 Ask = (
-    OpenRound | CloseWindow | MergeFragment | DeclareLost | StoreSnapshot | BeginClosing | CloseRun
+    OpenRound
+    | CloseWindow
+    | MergeFragment
+    | DeclareLost
+    | StoreSnapshot
+    | RaiseHorizon
+    | SweepStore
+    | BeginClosing
+    | CloseRun
 )
 
 
@@ -151,9 +191,7 @@ _newest: deque[tuple[State, tuple[Ask, ...]]] = deque(maxlen=1)  # a leader asks
 def _owed(state: State) -> Iterator[Ask]:
     if state.position == 0:
         return
-    lost_seconds = state.config.times.lost_seconds
-    for learner in state.live:
-        yield DeclareLost(learner.id, learner.incarnation, learner.incarnation, lost_seconds)
+    yield from _owed_to_learners(state)
     if state.closed is not None:
         return
     for number in sorted(state.rounds):
@@ -164,6 +202,30 @@ def _owed(state: State) -> Iterator[Ask]:
         yield from _owed_by_closing(state)
     if state.step - state.snapshot_step >= state.config.snapshot_every_merges:
         yield StoreSnapshot(state.snapshot_step)
+    yield from _owed_by_retention(state)
+
+
+def _owed_by_retention(state: State) -> Iterator[Ask]:
+    """One horizon is raised and swept after the other. A run that closes keeps what it has."""
+    found = state.retention
+    if found.horizon is not None and not found.horizon.swept:
+        yield SweepStore(found.horizon.position)
+    elif found.next is not None and horizon.is_ripe(state) and state.closing is None:
+        yield RaiseHorizon(found.next.position)
+
+
+def _owed_to_learners(state: State) -> Iterator[Ask]:
+    """Nobody waits for who is silent; who has had its strikes is not even heard any more."""
+    lost_seconds = state.config.times.lost_seconds
+    for name in sorted(state.learners):
+        learner = state.learners[name]
+        life = learner.incarnation
+        if learner.status not in ("live", "lost"):
+            continue
+        if state.closed is None and is_to_go(state, learner):
+            yield DeclareLost(name, life, life, 0.0, "quarantined", learner.marked_for)
+        elif learner.status == "live":
+            yield DeclareLost(name, life, life, lost_seconds)
 
 
 def _owed_by_round(state: State, number: int) -> Iterator[Ask]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from decodiloco.syncer import drafting
 from decodiloco.syncer.admission import Unreadable
 from decodiloco.syncer.compose import Draft
+from decodiloco.times import REFUSALS_SECONDS
 from streams.inbox import Letter
 
-EVERY_SECONDS = 10.0
 SUBJECTS_MAX = 1000
 
 
@@ -49,7 +49,7 @@ class Refusals:
             count = self._counts[subject]
             if len(drafts) == limit:
                 break
-            if count.count and now - count.recorded >= EVERY_SECONDS:
+            if count.count and now - count.recorded >= REFUSALS_SECONDS:
                 drafts.append(
                     drafting.from_refusals(count.letter, count.reason, count.count, subject)
                 )

@@ -29,12 +29,13 @@ from decodiloco.syncer.owed import (
 from decodiloco.syncer.refusals import Refusals
 from decodiloco.syncer.state import State
 from decodiloco.telemetry import log
+from decodiloco.times import TAPE_PATIENCE_SECONDS
+from streams.envelope import Envelope
 from streams.errors import ServerUnreachable
 from streams.inbox import Inbox, Letter
-from streams.tape import BATCH_MAX, Stored, append_surely
+from streams.tape import BATCH_MAX, Refused, Stored, append_surely
 
 LETTERS_MAX = 1000
-PATIENCE_SECONDS = 600.0
 MERGES_AT_ONCE = 2
 SHARE = BATCH_MAX // 4  # of a batch, for what is due, what is done, and what was refused each
 
@@ -46,6 +47,7 @@ class Reign:
         self, config: Config, places: Places, follower: Follower, hearts: Heartbeats, pen: Pen
     ) -> None:
         self.fence = pen.fence
+        self.waits_for = ""
         self._config = config
         self._places = places
         self._follower = follower
@@ -120,12 +122,30 @@ class Reign:
             batch = compose(self._follower.state, drafts, self._pen, time.time())
             if not batch:
                 return
-            outcome = await append_surely(self._places.tape, batch, PATIENCE_SECONDS)
+            outcome = await self._appended(batch)
             if isinstance(outcome, Stored):
                 await self._follower.reached(outcome.last)
                 return
             log("syncer").warning("a batch was refused", fence=self.fence, why=outcome.why)
             await self._follower.reached(batch[0].position)
+
+    async def _appended(self, batch: list[Envelope]) -> Stored | Refused:
+        """One append; after the time of a takeover log and heartbeat say that it is waited for."""
+        appending = asyncio.ensure_future(
+            append_surely(self._places.tape, batch, TAPE_PATIENCE_SECONDS)
+        )
+        try:
+            limit_seconds = self._config.run.times.takeover_seconds
+            if not (await asyncio.wait({appending}, timeout=limit_seconds))[0]:
+                self.waits_for = "tape"
+                log("syncer").warning("waits for the tape", position=batch[0].position)
+            outcome = await appending
+            if self.waits_for:
+                log("syncer").info("the tape answers again", position=batch[0].position)
+            return outcome
+        finally:
+            self.waits_for = ""
+            appending.cancel()
 
     def _due(self, state: State, asks: tuple[Ask, ...]) -> tuple[list[Draft], float]:
         """Drafts of the timed asks whose wait is over, and seconds until the next one's is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from decodiloco.syncer import offers
+from decodiloco.syncer import offers, standing
 from decodiloco.syncer.grace import average
 from decodiloco.syncer.state import Merged, Offer, Round, State
 from streams.events import FragmentMerged, MergeAbandoned, RoundOpened, WindowClosed
@@ -37,12 +37,19 @@ def closed(state: State, event: WindowClosed) -> State:
     assert round_.is_open, "a window closes once"
     for position in event.offers:
         assert state.offers[position].fragment == round_.fragment
+    distrusted = tuple(
+        position
+        for position in event.offers
+        if standing.is_distrusted(state, state.offers[position])
+    )
     told = frozenset(event.superseded)
     return replace(
         state,
         rounds={
             **state.rounds,
-            event.round: replace(round_, offers=event.offers, closed_at=state.position),
+            event.round: replace(
+                round_, offers=event.offers, distrusted=distrusted, closed_at=state.position
+            ),
         },
         superseded=tuple(pair for pair in state.superseded if pair[0] not in told),
         timings=replace(
@@ -58,6 +65,8 @@ def merged(state: State, event: FragmentMerged) -> State:
     assert not round_.is_open, "only a closed round is merged"
     assert event.version == state.fragments[event.fragment].version + 1
     assert event.step == state.step + 1
+    assert frozenset(event.doubted) <= frozenset(event.contributions)
+    state = standing.judged(state, event.contributions, event.doubted, event.left_out)
     for position in event.contributions:
         state = offers.settled(state, position, "merged")
     for left_out in event.left_out:
@@ -89,11 +98,12 @@ def abandoned(state: State, event: MergeAbandoned) -> State:
     """
     round_ = state.rounds[event.round]
     assert not round_.is_open, "only a closed round is abandoned"
+    state = standing.judged(state, (), (), event.left_out)
     for left_out in event.left_out:
         state = offers.settled(state, left_out.position, "left_out")
-    again = replace(round_, offers=(), closed_at=0, since=state.position)
+    again = replace(round_, offers=(), distrusted=(), closed_at=0, since=state.position)
     state = replace(state, rounds={**state.rounds, event.round: again})
-    return offers.newest_only(state, round_.fragment)
+    return offers.turned_away(offers.newest_only(state, round_.fragment))
 
 
 def answers(state: State, round_: Round) -> tuple[Offer, ...]:

@@ -155,6 +155,7 @@ class Syncer:
                 "fence": reign.fence if reign else state.fence,
                 "position": state.position,
                 "leading": 1 if reign else 0,
+                **({"waiting": reign.waits_for} if reign and reign.waits_for else {}),
             },
         )
 

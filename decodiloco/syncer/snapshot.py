@@ -12,14 +12,17 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from decodiloco.errors import BlobCorrupt
 from decodiloco.opening import Opening
 from decodiloco.syncer.fates import FATES
-from decodiloco.syncer.state import Learner, Round, State
+from decodiloco.syncer.state import Learner, Retention, Round, State
 from streams.codec import pack, unpack
 from streams.errors import Unreadable
+from streams.printing import first_fault, printable
 
 SCHEMA = 1
-SNAPSHOT_BYTES_MAX = 1024**3
+SNAPSHOT_BYTES_MAX = 64 * 1024 * 1024  # of small blobs, which it is
 SNAPSHOT_DEPTH_MAX = 12
 
+_LATER = {"retention": Retention()}
+_ALWAYS = object()
 _MAPS = ("rounds", "offers", "learners", "speakers", "inboxes")
 _LEAVES = frozenset((bool, int, float, str, bytes, type(None)))
 _STATE = TypeAdapter(State)
@@ -29,8 +32,8 @@ def state_digest(state: State) -> bytes:
     """State digest v1: blake3 of canonical msgpack of integers, strings and bytes only.
 
     Run, next position, fence, step, versions, parameter and momentum digests, open rounds with
-    the offers in them, for each learner its life, words, last merged steps and token fates, and
-    the inbox cursors. Taken before the fact that carries it.
+    the offers in them, for each learner its life, words, marks, last merged steps and token fates,
+    and the inbox cursors. Taken before the fact that carries it.
     """
     plain = [
         1,
@@ -58,15 +61,19 @@ def _learner(learner: Learner) -> list[Any]:
     for fragment, account in enumerate(learner.accounts):
         fates = learner.fates(fragment)
         accounts.append([account.merged_step, *(fates[fate] for fate in (*FATES, "open"))])
-    return [learner.id, learner.incarnation, learner.said, accounts]
+    return [learner.id, learner.incarnation, learner.said, learner.marks, accounts]
 
 
 def encode_state(state: State) -> bytes:
-    """A snapshot: all of the state but its opening, as canonical msgpack."""
+    """A snapshot: all of the state but its opening, as canonical msgpack.
+
+    A field that came later takes no bytes at its default: older snapshots stay what they are.
+    """
     plain = {
-        field.name: _plain(getattr(state, field.name))
+        field.name: _plain(value)
         for field in fields(state)
         if field.name != "opening"
+        and (value := getattr(state, field.name)) != _LATER.get(field.name, _ALWAYS)
     }
     payload = pack([SCHEMA, plain])
     assert len(payload) <= SNAPSHOT_BYTES_MAX
@@ -78,11 +85,13 @@ def decode_state(opening: Opening, payload: bytes) -> State:
     try:
         schema, plain = unpack(payload, SNAPSHOT_BYTES_MAX, SNAPSHOT_DEPTH_MAX)
         if schema != SCHEMA:
-            raise BlobCorrupt(f"snapshot of schema {schema}; this build reads {SCHEMA}")
+            raise BlobCorrupt(
+                f"snapshot of schema {printable(str(schema)[:20])}; this build reads {SCHEMA}"
+            )
         values = {name: dict(plain[name]) if name in _MAPS else plain[name] for name in plain}
         return _STATE.validate_python({**values, "opening": opening})
     except (Unreadable, ValidationError, ValueError, TypeError, KeyError) as error:
-        raise BlobCorrupt(f"the snapshot cannot be read: {error}") from None
+        raise BlobCorrupt(f"the snapshot cannot be read: {first_fault(error)}") from None
 
 
 def _plain(value: Any) -> Any:

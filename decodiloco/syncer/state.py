@@ -38,7 +38,8 @@ class Learner:
     """One learner id: its newest life, how far it came, and the fates of its tokens.
 
     `adopted` and `anchor_steps` hold, for each fragment, the version in the live parameters and
-    the learner step at which it was put there.
+    the learner step at which it was put there. `marks` and what the life was `marked_for` last:
+    see `decodiloco.syncer.standing`.
     """
 
     id: str
@@ -46,7 +47,7 @@ class Learner:
     incarnation: int
     nonce: bytes
     region: str
-    status: Literal["live", "left", "lost"]
+    status: Literal["live", "left", "lost", "quarantined"]
     said: int
     joined_step: int
     joined_tokens: int
@@ -60,6 +61,8 @@ class Learner:
     adopted: tuple[int, ...]
     anchor_steps: tuple[int, ...]
     accounts: tuple[Account, ...]
+    marks: int = 0
+    marked_for: str = ""
 
     def fates(self, fragment: int) -> dict[str, int]:
         """Tokens of each fate for one fragment, open ones among them: together all trained."""
@@ -75,7 +78,8 @@ class Learner:
 class Round:
     """A round that is not merged yet. `since`: the position at which it was opened last.
 
-    `offers` and `closed_at` are set while its window is closed.
+    `offers` and `closed_at` are set while its window is closed, and `distrusted`: those of the
+    offers whose life had too many marks by then.
     """
 
     number: int
@@ -84,6 +88,7 @@ class Round:
     since: int
     grace_seconds_max: float
     offers: tuple[int, ...] = ()
+    distrusted: tuple[int, ...] = ()
     closed_at: int = 0
 
     @property
@@ -101,6 +106,43 @@ class Merged:
     momentum: Manifest | None = None
     report: Manifest | None = None
     round: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A stored state: of which position, and at least so many merges are in it."""
+
+    position: int
+    step: int
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """Facts up to `position` may have lost their bytes, but for the `kept` ones.
+
+    `raised_at` is the position of the fact that says so. Until it is swept, `after` and
+    `kept_before` are position and kept facts of the horizon before: what these held may go, too.
+    """
+
+    position: int
+    raised_at: int
+    kept: tuple[int, ...]
+    swept: bool = False
+    after: int = 0
+    kept_before: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How bytes are let go of. `asked`: merges to keep as an operator said; None: as configured.
+
+    `next` is the snapshot that becomes the horizon once enough merges stand behind it.
+    """
+
+    asked: int | None = None
+    next: Snapshot | None = None
+    horizon: Horizon | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +180,7 @@ class State:
     inboxes: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     timings: Timings = field(default_factory=Timings)
     snapshot_step: int = 0
+    retention: Retention = field(default_factory=Retention)
     liveness_changed: int = 0
     closing: Literal["steps", "tokens", "asked"] | None = None
     closing_at: int = 0
@@ -148,6 +191,12 @@ class State:
     def config(self) -> Run:
         """The run's settings, from its opening."""
         return self.opening.run
+
+    @property
+    def keep_merges(self) -> int:
+        """The bytes of at least so many newest merges are kept; 0: all bytes."""
+        asked = self.retention.asked
+        return (self.config.retention.keep_merges or 0) if asked is None else asked
 
     @property
     def layout(self) -> Layout:

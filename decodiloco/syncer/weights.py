@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decodiloco.config import Run
 from decodiloco.merge.fragment import Contribution, MergeOrder, MergeSettings
 from decodiloco.store.keys import delta_key
-from decodiloco.syncer.state import Offer, State
+from decodiloco.syncer.state import Offer, Round, State
 
 
 def merge_order(
@@ -32,7 +32,7 @@ def merge_order(
         version=round_.version,
         tensors=state.layout.of(round_.fragment),
         quorum=config.quorum,
-        contributions=tuple(_contribution(state, offer) for offer in offers),
+        contributions=tuple(_contribution(state, round_, offer) for offer in offers),
         parameters=before.parameters,
         momentum=before.momentum,
         report=before.report,
@@ -47,13 +47,15 @@ def merge_settings(run: Run) -> MergeSettings:
         lr=run.outer.lr,
         mu=run.outer.momentum,
         norm_clip=None if run.merge.norm_clip == "none" else run.merge.norm_clip,
+        direction=None if run.gates.direction == "none" else run.gates.direction,
+        norm_extreme=None if run.gates.norm_extreme == "none" else run.gates.norm_extreme,
         delta_codec=run.codecs.delta,
         fragment_codec=run.codecs.fragment,
         fetch_seconds_max=run.times.fetch_seconds_max,
     )
 
 
-def _contribution(state: State, offer: Offer) -> Contribution:
+def _contribution(state: State, round_: Round, offer: Offer) -> Contribution:
     return Contribution(
         position=offer.position,
         learner=offer.learner,
@@ -68,4 +70,5 @@ def _contribution(state: State, offer: Offer) -> Contribution:
             offer.manifest,
         ),
         manifest=offer.manifest,
+        distrusted=offer.position in round_.distrusted,
     )

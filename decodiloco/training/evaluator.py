@@ -22,6 +22,7 @@ from decodiloco.stopping import first_of, run_until_stopped
 from decodiloco.store.keys import global_key
 from decodiloco.store.tensors import read_tensors
 from decodiloco.telemetry import log
+from decodiloco.times import EVALUATOR_FAREWELL_SECONDS_MAX, EVALUATOR_RETRY_SECONDS
 from decodiloco.training.corpus import Corpus, read_corpus
 from decodiloco.training.cuts import Cut, Watch
 from decodiloco.training.evaluation import held_out_loss, parameters_into
@@ -33,9 +34,6 @@ from streams.pulse import Beat
 from streams.subjects import checked
 
 Result = TypeVar("Result")
-
-FAREWELL_SECONDS_MAX = 60.0
-RETRY_SECONDS = 1.0
 
 
 class Evaluator:
@@ -141,7 +139,7 @@ class Evaluator:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 self._log.warning("trying again", reason=str(trouble))
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(EVALUATOR_RETRY_SECONDS)
 
     def _loss(self, cut: Cut) -> float:
         run = self._config.run
@@ -155,14 +153,15 @@ class Evaluator:
     async def _farewell(self, watch: Watch) -> None:
         """Waits for a syncer to put the last evaluation on the tape."""
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS_MAX):
+            async with asyncio.timeout(EVALUATOR_FAREWELL_SECONDS_MAX):
                 while not watch.finished:
                     self._grown.clear()
                     await self._grown.wait()
         except TimeoutError:
             raise Trouble(
                 f"run {self._config.run.name}: the last evaluation (step {watch.newest.step}) "
-                f"was not admitted within {FAREWELL_SECONDS_MAX:.0f} s; is a syncer running?"
+                f"was not admitted within {EVALUATOR_FAREWELL_SECONDS_MAX:.0f} s; is a syncer "
+                "running?"
             ) from None
 
 

@@ -7,10 +7,8 @@ the session's business.
 from __future__ import annotations
 
 import random
-import signal
 import time
-from types import FrameType
-from typing import Literal
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -20,43 +18,23 @@ from torch import nn
 from decodiloco.config import Config, Run, Training
 from decodiloco.errors import ConfigInvalid
 from decodiloco.learner.session import Session, join
-from decodiloco.stopping import heeded
 from decodiloco.telemetry import log
+from decodiloco.times import LEAVE_SECONDS_MAX, NOTICE_MARGIN_SECONDS, TRAINER_TELL_SECONDS
 from decodiloco.training.corpus import Corpus, read_corpus
 from decodiloco.training.gpt import Gpt, batch_loss, build
+from decodiloco.training.notice import Stop
 from decodiloco.training.schedule import learning_rate
 from decodiloco.training.shards import Batches, shard_of
 
 BETAS = (0.9, 0.95)
-TELL_SECONDS = 15.0
-
-
-class Stop:
-    """Whether somebody asked this process to stop, and how: SIGTERM preempts, others ask.
-
-    Until `gentle` is set a signal ends the process at once, with exit code 0: nothing is begun
-    yet that could be finished. From then on the first is noted, and the step at hand is
-    finished; a second one does not wait for that.
-    """
-
-    def __init__(self) -> None:
-        self.reason: Literal["preempted", "asked"] | None = None
-        self.gentle = False
-        for number in heeded():
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        is_first = self.reason is None
-        self.reason = "preempted" if number == signal.SIGTERM else "asked"
-        if not (self.gentle and is_first):
-            raise SystemExit(0)
 
 
 def run_learner(config: Config, learner_id: str) -> None:
     """Trains as `learner_id` until the run is finished or a signal asks it to stop.
 
     Raises ConfigInvalid when `here.device` cannot be used, AskedWrongly when the text is too
-    little, and whatever ends a session.
+    little, and whatever ends a session. Asked to stop, it ends the process: with exit code 3
+    where it could not say so.
     """
     stop = Stop()
     torch.set_num_threads(config.here.threads)
@@ -98,12 +76,25 @@ def _train(
         session.step(tokens=tokens, loss=loss, cursor=batches.cursor)
         if time.monotonic() >= tell_at_seconds:
             logger.info("training", run_step=clock.step, loss=round(loss, 4))
-            tell_at_seconds = time.monotonic() + TELL_SECONDS
+            tell_at_seconds = time.monotonic() + TRAINER_TELL_SECONDS
         if stop.reason is not None:
-            session.leave(stop.reason)
-            logger.info("left the run; the same command joins again", reason=stop.reason)
-            return
+            _leave(session, stop, run)
     logger.info("finished: this model is the run's last", run_step=session.clock.step)
+
+
+def _leave(session: Session, stop: Stop, run: Run) -> NoReturn:
+    """Says farewell in what is left of the notice, and ends the process."""
+    assert stop.reason is not None
+    seconds = max(1.0, min(LEAVE_SECONDS_MAX, stop.left_seconds - NOTICE_MARGIN_SECONDS))
+    if not session.leave(stop.reason, seconds):
+        stop.over(
+            3,
+            f"run {run.name}: this learner stopped ({stop.reason}), but no inbox took its "
+            f"farewell; it counts as lost after {run.times.lost_seconds:.0f} s; the same command "
+            "joins again",
+        )
+    log("trainer").info("left the run; the same command joins again", reason=stop.reason)
+    stop.over(0)
 
 
 def batches_of(training: Training, context: int, corpus: Corpus, slot: int) -> Batches:

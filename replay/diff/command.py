@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from replay.diff.sides import Reading
     from replay.diff.walk import Comparison
     from replay.progress import Tell
+    from replay.reach import Reach
 
 STORE_HELP = "Where {}'s blobs are, when not where its tape says."
 
@@ -100,6 +101,7 @@ def _bytes(
     from replay.diff.blobs import Compared, compare_copies, compare_merges
     from replay.diff.merges import first_differing
     from replay.diff.sides import records_of
+    from replay.reach import reach_of
     from streams.manifest import Manifest
 
     one, other = readings
@@ -111,10 +113,15 @@ def _bytes(
         note(f"both tapes name one store, {one.store.url}; name a copy of it with --store-b")
     elif found.same_run:
         first = () if one.opening is None else one.opening.fragments
+        reaches = [reach_of(records_of(each.place, [])) for each in readings]
+        if any(reach.position for reach in reaches):
+            note("bytes beyond a horizon are not compared: " + _horizons(reaches))
 
         def named() -> Iterator[tuple[str, Manifest]]:
             for envelope in islice(records_of(one.place, []), found.agreed.position):
                 tell(envelope.position, found.agreed.position)
+                if not all(reach.has(envelope.position) for reach in reaches):
+                    continue
                 yield from named_by(one.place.run, envelope.event, first)
 
         compare_copies(compared, named(), one.store, other.store)
@@ -122,6 +129,13 @@ def _bytes(
     runs = one.place.run, other.place.run
     compare_merges(compared, shown, runs, one.store, other.store)
     return compared
+
+
+def _horizons(reaches: list[Reach]) -> str:
+    told = (
+        f"{name}'s is position {reach.position}" for name, reach in zip("AB", reaches, strict=True)
+    )
+    return ", ".join(told)
 
 
 def _broken_lines(readings: tuple[Reading, Reading]) -> Iterator[str]:

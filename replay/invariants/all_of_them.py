@@ -12,9 +12,19 @@ from decodiloco.store.blobs import BlobStore
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.state import State
 from replay.errors import InvariantBroken
-from replay.invariants import of_bytes, of_rounds, of_state, of_tape, of_the_end, of_tokens
+from replay.invariants import (
+    of_bytes,
+    of_gates,
+    of_rounds,
+    of_state,
+    of_tape,
+    of_the_end,
+    of_the_horizon,
+    of_tokens,
+)
 from replay.invariants.ledger import Ledger
 from replay.invariants.rule import Invariant
+from replay.reach import EVERYTHING, Reach
 from streams.envelope import Envelope
 from streams.errors import ChainBroken
 from streams.events import FragmentMerged, RunClosed, SnapshotStored
@@ -53,6 +63,7 @@ _OF_FACTS: tuple[type[Invariant], ...] = (
     of_tape.WordsOnce,
     of_tape.OwnWords,
     of_tape.LivesInOrder,
+    of_tape.DataGoOn,
     of_rounds.RoundsInOrder,
     of_rounds.VersionsByOne,
     of_rounds.WindowByPosition,
@@ -61,8 +72,10 @@ _OF_FACTS: tuple[type[Invariant], ...] = (
     of_rounds.StepsOnce,
     of_rounds.NoVersionBack,
     of_rounds.BaseIsReal,
+    of_gates.QuarantinedForStrikes,
     of_tokens.CountersGrow,
     of_tokens.RefusalsTellWhy,
+    of_the_horizon.HorizonKeepsWhatIsNeeded,
     of_the_end.ClosedAsItStood,
     of_the_end.FinishedWithTheModel,
 )
@@ -82,6 +95,7 @@ def every_invariant() -> tuple[type[Invariant], ...]:
         of_state.BoundedState,
         of_state.SnapshotIsTheState,
         of_state.NoClock,
+        of_the_horizon.OnlyBelowTheHorizon,
         NoMachineStumbles,
         of_the_end.AcknowledgedStands,
         of_the_end.RecordingGoesOn,
@@ -94,7 +108,8 @@ class Invariants:
     """The invariants over one run. `tell` each record in order, then `end`.
 
     `store` is looked into for the bytes that facts name; None leaves bytes out. A key that
-    `is_excused` may be absent. `second` is another fold, held against the production one.
+    `is_excused` may be absent. `second` is another fold, held against the production one. `reach`
+    is how far back the store has bytes by now.
     """
 
     def __init__(
@@ -103,12 +118,14 @@ class Invariants:
         store: BlobStore | None = None,
         is_excused: Callable[[str], bool] = is_delta,
         second: of_state.SecondFold | None = None,
+        reach: Reach = EVERYTHING,
     ) -> None:
         self.ledger = Ledger(opening)
         self.state: State = begin(opening)
         self.liveness = of_the_end.GoesOn()
         self.recording = of_the_end.RecordingGoesOn()
         self.same_bytes = of_the_end.SameBytes()
+        self.deletions = of_the_horizon.OnlyBelowTheHorizon()
         self.stumbles = NoMachineStumbles()
         self._second = second
         self._records: list[bytes] = []
@@ -117,8 +134,8 @@ class Invariants:
             of_the_end.KnownAnswer(known_answer()),
         ]
         if store is not None:
-            self._facts.append(of_bytes.BytesBeforeWords(store, is_excused))
-            self._facts.append(of_bytes.MergedFromTheseBytes(store))
+            self._facts.append(of_bytes.BytesBeforeWords(store, is_excused, reach))
+            self._facts.append(of_bytes.MergedFromTheseBytes(store, reach))
         self._follow = FactsFollow()
         self.digest_of_the_state = of_state.DigestOfTheState()
         self._bounded = of_state.BoundedState()
@@ -140,6 +157,7 @@ class Invariants:
             self._bounded,
             self._snapshot,
             self._no_clock,
+            self.deletions,
             self.stumbles,
             self._acknowledged,
             self.recording,

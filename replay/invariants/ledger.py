@@ -20,6 +20,7 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
+    LeftOut,
     MergeAbandoned,
     RoundOpened,
     RunClosed,
@@ -29,10 +30,16 @@ from streams.events import (
 )
 from streams.manifest import Manifest
 
+OF_THE_STORE = ("missing", "unreachable", "corrupt")
+STRIKE = 4  # marks for a delta that its learner made unfit; a doubted one is worth 1, a sound -1
+
 
 @dataclass(slots=True)
 class Life:
-    """The newest life of a learner, and how far the learner came in all of its lives."""
+    """The newest life of a learner, and how far the learner came in all of its lives.
+
+    `cursor` is that of the word with the newest step of its own, `cursor_step`.
+    """
 
     incarnation: int
     region: str
@@ -42,9 +49,13 @@ class Life:
     tokens: int
     adopted: list[int]
     anchors: list[int]
+    cursor: bytes
+    cursor_step: int
     said: int = 0
     is_live: bool = True
     has_left: bool = False
+    is_quarantined: bool = False
+    marks: int = 0
 
     def adopt(self, adoptions: Iterable[Adoption]) -> None:
         """Merged versions were put into the live parameters."""
@@ -52,6 +63,11 @@ class Life:
             self.adopted[one.fragment] = one.version
             self.anchors[one.fragment] = one.learner_step
             self.reach(one.learner_step, one.tokens_trained)
+
+    def read(self, cursor: bytes, step: int) -> None:
+        """A word tells where the data go on after its step."""
+        if step >= self.cursor_step:
+            self.cursor, self.cursor_step = cursor, step
 
     def reach(self, step: int, tokens: int) -> None:
         """The learner came at least so far."""
@@ -138,9 +154,12 @@ class Ledger:
                 life = self.lives[event.learner]
                 life.adopt(event.adopted)
                 life.reach(event.learner_step, event.tokens_trained)
+                life.read(event.cursor, event.learner_step)
                 life.said, life.is_live, life.has_left = event.said, False, True
             case LearnerLost():
                 self.lives[event.learner].is_live = False
+                if event.reason == "quarantined":
+                    self._quarantined(event.learner)
             case CheckpointStored():
                 life = self.lives[event.learner]
                 life.said, life.is_live = event.said, True
@@ -161,6 +180,30 @@ class Ledger:
             case _:
                 pass
 
+    def _quarantined(self, name: str) -> None:
+        """A life is over; what it has offered comes into no further window."""
+        life = self.lives[name]
+        life.has_left = life.is_quarantined = True
+        for fragment in range(len(self.versions)):
+            self._turn_away(fragment)
+
+    def _turn_away(self, fragment: int) -> None:
+        for position in self.waiting(fragment):
+            if self.lives[self.offers[position].learner].is_quarantined:
+                del self.offers[position]
+
+    def _mark(self, position: int, marks: int) -> None:
+        """For and against the life that offered, as long as it is the newest."""
+        offer = self.offers[position]
+        life = self.lives[offer.learner]
+        if life.incarnation == offer.incarnation:
+            life.marks = max(0, life.marks + marks)
+
+    def _strike(self, left_out: Iterable[LeftOut]) -> None:
+        for each in left_out:
+            if not each.reason.startswith(OF_THE_STORE):
+                self._mark(each.position, STRIKE)
+
     def _joined(self, event: LearnerJoined) -> None:
         self.lives[event.learner] = Life(
             incarnation=self.position,
@@ -171,12 +214,15 @@ class Ledger:
             tokens=event.tokens_trained,
             adopted=list(event.versions),
             anchors=[event.learner_step] * len(event.versions),
+            cursor=event.cursor,
+            cursor_step=event.learner_step,
         )
 
     def _offered(self, event: DeltaOffered) -> None:
         life = self.lives[event.learner]
         life.adopt(event.adopted)
         life.reach(event.learner_step, event.tokens_trained)
+        life.read(event.cursor, event.learner_step)
         life.said, life.is_live = event.said, True
         for position in self.waiting(event.fragment):
             if self.offers[position].learner == event.learner:
@@ -198,9 +244,11 @@ class Ledger:
             case MergeAbandoned():
                 round_ = self.rounds[event.round]
                 round_.window, round_.opened_at = None, self.position
+                self._strike(event.left_out)
                 for each in event.left_out:
                     del self.offers[each.position]
                 self._newest_only(round_.fragment)
+                self._turn_away(round_.fragment)
             case FragmentMerged():
                 self._merged(event)
 
@@ -215,7 +263,9 @@ class Ledger:
             newest[learner] = position
 
     def _merged(self, event: FragmentMerged) -> None:
+        self._strike(event.left_out)
         for position in event.contributions:
+            self._mark(position, 1 if position in event.doubted else -1)
             offer = self.offers.pop(position)
             account = offer.learner, offer.fragment
             self.merged_steps[account] = offer.learner_step

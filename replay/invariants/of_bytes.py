@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from decodiloco.fragments.layout import Tensor
-from decodiloco.merge.report import decode_report
+from decodiloco.merge.report import Report, decode_report
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, key_of_offer, named_by, outer_key, report_key
 from decodiloco.store.small import read_small
 from decodiloco.store.tensors import read_tensors
+from replay.invariants.cohort import ROBUST, stranger
 from replay.invariants.ledger import Ledger
 from replay.invariants.rule import Invariant
+from replay.reach import EVERYTHING, Reach
 from streams.envelope import Envelope
 from streams.errors import Corrupt
 from streams.events import FragmentMerged
@@ -40,11 +42,15 @@ class BytesBeforeWords(Invariant):
 
     name = "bytes before words"
 
-    def __init__(self, store: BlobStore, is_excused: Callable[[str], bool]) -> None:
+    def __init__(
+        self, store: BlobStore, is_excused: Callable[[str], bool], reach: Reach = EVERYTHING
+    ) -> None:
         super().__init__()
-        self._store, self._is_excused = store, is_excused
+        self._store, self._is_excused, self._reach = store, is_excused, reach
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
+        if not self._reach.has(envelope.position):
+            return
         opening = ledger.opening
         for key, manifest in named_by(opening.run.name, envelope.event, opening.fragments):
             if self._is_excused(key):
@@ -55,25 +61,30 @@ class BytesBeforeWords(Invariant):
 
 
 class MergedFromTheseBytes(Invariant):
-    """Weights, merge and outer step come from the tape's counts and the stored deltas."""
+    """Weights, merge and outer step come from the tape's counts and the stored deltas, and none
+    of these is far too long or points elsewhere than the others.
+    """
 
     name = "merged from these bytes"
 
-    def __init__(self, store: BlobStore) -> None:
+    def __init__(self, store: BlobStore, reach: Reach = EVERYTHING) -> None:
         super().__init__()
-        self._store = store
+        self._store, self._reach = store, reach
         self._medians: dict[str, list[float]] = {}
+        self._passed_over: dict[int, FragmentMerged] = {}  # by fragment: the last one
 
     def tell(self, ledger: Ledger, envelope: Envelope) -> None:
         event, position = envelope.event, envelope.position
         if not isinstance(event, FragmentMerged):
             return
+        if not self._reach.is_whole(position):
+            self._passed_over[event.fragment] = event
+            return
         offers = [ledger.offers[each] for each in event.contributions]
         run = ledger.opening.run.name
         try:
-            report = decode_report(
-                read_small(self._store, report_key(run, event.round, event.report), event.report)
-            )
+            self._take_up(run, self._passed_over.pop(event.fragment, None))
+            report = self._report(run, event)
             deltas = [self._read(key_of_offer(run, offer), offer.manifest) for offer in offers]
             before = self._fragment(ledger, event)
             key = global_key(run, event.fragment, event.version, event.parameters)
@@ -88,6 +99,9 @@ class MergedFromTheseBytes(Invariant):
         told = [each.weight for each in report.contributors]
         exact = [float(np.float32(share)) for share in shares]
         self.hold(told == exact, f"weights {told}; the counts give {exact}", position)
+        steps, gates = [offer.inner_steps for offer in offers], ledger.opening.run.gates
+        strange = stranger(deltas, steps, gates, event.left_out)
+        self.hold(not strange, strange, position)
         for tensor in ledger.opening.layout.of(event.fragment):
             name = tensor.name
             made = [parameters[name], momentum[name]]
@@ -100,6 +114,16 @@ class MergedFromTheseBytes(Invariant):
             expected = [before[0][name].astype(np.float64) - outer.lr * step, velocity]
             for array, other, what in zip(made, expected, ("value", "momentum"), strict=True):
                 self.hold(_close(array, other), f"{name}: {what} is not that merge's", position)
+
+    def _report(self, run: str, event: FragmentMerged) -> Report:
+        key = report_key(run, event.round, event.report)
+        return decode_report(read_small(self._store, key, event.report))
+
+    def _take_up(self, run: str, event: FragmentMerged | None) -> None:
+        """Above the horizon the medians go on as the last report below it tells them."""
+        if event is not None:
+            for tensor in self._report(run, event).tensors:
+                self._medians[tensor.name] = list(tensor.medians)
 
     def _read(self, key: str, manifest: Manifest) -> dict[str, npt.NDArray[np.float32]]:
         return read_tensors(self._store, key, manifest)
@@ -128,6 +152,9 @@ class MergedFromTheseBytes(Invariant):
         lengths = [math.sqrt(float(np.square(delta).sum())) for delta in wide]
         norms = [length if length >= SHORTEST else 0.0 for length in lengths]
         clips = self._clips(ledger, tensor.name, norms)
+        if tensor.rule in ROBUST and len(wide) > 1:
+            clipped = [clip * delta for clip, delta in zip(clips, wide, strict=True)]
+            return ROBUST[tensor.rule](clipped, shares)
         if tensor.rule == "mean" or len(wide) == 1:
             terms = [w * c * delta for w, c, delta in zip(shares, clips, wide, strict=True)]
             total: Wide = np.sum(terms, axis=0)
@@ -147,7 +174,9 @@ class MergedFromTheseBytes(Invariant):
         """No norm above so many medians of this round and of the tensor's last versions."""
         history = self._medians.setdefault(name, [])
         full = history if len(history) == HISTORY_VERSIONS else []
-        middle = _median([*norms, *full] if len(norms) >= 3 else full)
+        middle = _median(full)
+        if len(norms) >= 3:
+            middle = max(_median(norms), _median([*norms, *full]))
         bound = ledger.opening.run.merge.norm_clip
         limit = math.inf if bound == "none" or middle == 0.0 else bound * middle
         clips = [1.0 if norm <= limit else limit / norm for norm in norms]

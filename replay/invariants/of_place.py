@@ -6,6 +6,7 @@ from replay.errors import InvariantBroken
 from replay.invariants.all_of_them import Invariants
 from replay.place import Place
 from replay.progress import Tell
+from replay.reach import reach_of
 from replay.state import opened_by, read_opening
 
 
@@ -20,12 +21,13 @@ def check_place(
     store cannot be reached.
     """
     invariants: Invariants | None = None
+    reach = reach_of(place.envelopes())
     for envelope in place.envelopes():
         if invariants is None:
             opened = opened_by(envelope, place)
             store = place.open_store(opened)
             opening = read_opening(store, opened)
-            invariants = Invariants(opening, store if with_bytes else None)
+            invariants = Invariants(opening, store if with_bytes else None, reach=reach)
         try:
             invariants.tell(envelope)
         except InvariantBroken as broken:

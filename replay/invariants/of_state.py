@@ -96,7 +96,7 @@ class SnapshotIsTheState(Invariant):
 
 
 class StateAsTold(Invariant):
-    """Versions, step, fence and lives in the state are those that the facts tell."""
+    """Versions, step, fence, lives and their marks in the state are those that the facts tell."""
 
     name = "state as told"
 
@@ -107,8 +107,8 @@ class StateAsTold(Invariant):
         same = ours == theirs
         told = "" if same else f"state {theirs[2:]}, facts {ours[2:]}"
         self.hold(same, told, state.position)
-        lives = {name: (one.incarnation, one.said) for name, one in ledger.lives.items()}
-        known = {name: (one.incarnation, one.said) for name, one in state.learners.items()}
+        lives = {n: (one.incarnation, one.said, one.marks) for n, one in ledger.lives.items()}
+        known = {n: (one.incarnation, one.said, one.marks) for n, one in state.learners.items()}
         same = lives == known
         self.hold(same, "" if same else f"lives {known}, facts {lives}", state.position)
         same = ledger.offers.keys() == state.offers.keys()

@@ -148,9 +148,12 @@ class LivesInOrder(Invariant):
         position, event = envelope.position, envelope.event
         if isinstance(event, LearnerLost):
             life = ledger.lives.get(event.learner)
-            is_live = life is not None and life.is_live and life.incarnation == event.incarnation
-            self.hold(is_live, f"{event.learner} is lost, and was not there", position)
-            patience = ledger.opening.run.times.lost_seconds
+            is_silent = event.reason == "silent"
+            is_newest = life is not None and life.incarnation == event.incarnation
+            is_there = life is not None and (life.is_live if is_silent else not life.has_left)
+            told = f"{event.learner} is lost, and was not there"
+            self.hold(is_newest and is_there, told, position)
+            patience = ledger.opening.run.times.lost_seconds if is_silent else 0.0
             told = f"{event.learner} is lost after {event.silent_seconds:.1f} s"
             self.hold(event.silent_seconds >= patience, told, position)
         if not isinstance(event, LearnerJoined):
@@ -166,3 +169,18 @@ class LivesInOrder(Invariant):
         nonces.append(event.nonce)
         real = all(said <= made for said, made in zip(event.versions, ledger.versions, strict=True))
         self.hold(real, f"{event.learner} joins at versions that are not made", position)
+
+
+class DataGoOn(Invariant):
+    """A life goes on in its data behind the newest step that was told: no merged step is again."""
+
+    name = "data go on"
+
+    def tell(self, ledger: Ledger, envelope: Envelope) -> None:
+        event = envelope.event
+        if not isinstance(event, LearnerJoined):
+            return
+        before = ledger.lives.get(event.learner)
+        cursor, step = (before.cursor, before.cursor_step) if before else (b"", 0)
+        told = f"{event.learner} goes on at {event.cursor!r:.60}; step {step} left {cursor!r:.60}"
+        self.hold(event.cursor == cursor, told, envelope.position)

@@ -61,7 +61,7 @@ def retrain(
     else exit 1, and the first difference is named. On another machine deltas are only measured:
     how far they lie from the stored ones. That is no proof, and exit 0. Whatever differs is
     replaced by the tape's stored bytes, so that the rest can still be compared; when these are
-    missing: exit 1.
+    missing: exit 1, or 3 where a horizon let go of them.
     On a synthetic tape nothing is compared: the losses of the merged model are what is told.
     """
     from replay.place import find_place
@@ -79,15 +79,18 @@ def retrain(
     if as_json:
         seconds = time.perf_counter() - begun_seconds
         print_json(told_as_json(outcome, seconds))
+    if outcome.unread and outcome.reach.position and outcome.first_broken is None:
+        raise outcome.reach.beyond(outcome.run, "what came out otherwise, to be taken as stored,")
     if not outcome.ok:
         raise typer.Exit(1)
 
 
 def rerun_of(place: Place, data: str | None, wanted: Wanted, tell: Tell) -> Rerun:
     """Trains the tape of a place again, on its own text or on that at `data`."""
-    from decodiloco.errors import ConfigInvalid
+    from decodiloco.errors import BlobMissing, ConfigInvalid
     from decodiloco.training.corpus import read_corpus
     from replay.errors import NotReached
+    from replay.reach import reach_of
     from replay.refold import refold
     from replay.retrain.rerun import rerun
     from replay.state import opened_by, read_opening
@@ -102,6 +105,9 @@ def rerun_of(place: Place, data: str | None, wanted: Wanted, tell: Tell) -> Reru
             raise NotReached(
                 f"run {place.run}: no learner {name} on this tape; there are {', '.join(known)}"
             )
+    reach = reach_of(records)
+    if wanted.learners and reach.position:
+        raise reach.beyond(place.run, "what learners that are not trained again have offered")
     store = place.open_store(opened)
     try:
         opening = read_opening(store, opened)
@@ -115,5 +121,9 @@ def rerun_of(place: Place, data: str | None, wanted: Wanted, tell: Tell) -> Reru
             hint = "" if data is not None else "; name the run's own text with --data"
             raise ConfigInvalid(f"{error}{hint}") from None
         return rerun(records, opening, store, corpus, wanted, tell)
+    except BlobMissing as error:
+        if not reach.position:
+            raise
+        raise reach.beyond(place.run, f"what is needed ({error})") from error
     finally:
         store.close()

@@ -55,7 +55,6 @@ class Life:
     counts: dict[int, int] = field(default_factory=dict)
     last_step: int = 0
     last_position: int = 0
-    ended_at: int = 0
     told_step: int = 0
     told_position: int = 0
 

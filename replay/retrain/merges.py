@@ -93,6 +93,7 @@ class Merges:
             report=None if report is None else report[0],
             report_round=None if report is None else report[1],
             settings=self._settings,
+            settled=True,
         )
 
     def make(self, order: MergeOrder, position: int) -> Merged:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from replay.reach import EVERYTHING, Reach
 from replay.retrain.compare import Difference, Distance
 
 
@@ -63,8 +64,9 @@ class Rerun:
     trained again if not all. `text_told`: the run was evaluated, so that another text would have
     been refused. `made` counts the merges, `stored_taken` how often the rerun went on
     with the tape's bytes in place of its own, `others` the deltas of learners that were not
-    trained again. `first_difference` is the first thing on the tape that came out otherwise,
-    `first_broken` the first of those that had to come out the same.
+    trained again. `reach` is how far back the tape's bytes are kept. `first_difference` is the
+    first thing on the tape that came out otherwise, `first_broken` the first of those that had to
+    come out the same.
     """
 
     run: str
@@ -80,6 +82,7 @@ class Rerun:
     others: int = 0
     stored_taken: int = 0
     losses: list[Loss] = field(default_factory=list)
+    reach: Reach = EVERYTHING
     first_difference: Difference | None = None
     first_broken: Difference | None = None
 

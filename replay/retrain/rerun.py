@@ -23,6 +23,7 @@ from decodiloco.training.evaluation import held_out_loss, parameters_into
 from decodiloco.training.gpt import build
 from replay.errors import Differs
 from replay.progress import Tell, silently
+from replay.reach import reach_of
 from replay.retrain.compare import differences, threads_of
 from replay.retrain.judge import Judge
 from replay.retrain.lives import Life
@@ -84,6 +85,7 @@ def rerun(
     shelf = Shelf(store)
     course = _Course(script, opening, shelf, corpus)
     course.found.text_told = text_told
+    course.found.reach = reach_of(records)
     threads = torch.get_num_threads()
     try:
         course.go(records, wanted, tell)

@@ -88,7 +88,6 @@ class _Reader:
         self._fragments = opening.layout.fragments
         self._script = Script()
         self._heard: dict[int, _Heard] = {}
-        self._newest: dict[str, int] = {}
         self._tokens: dict[int, int] = {}
         self._versions: dict[int, int] = {}  # of the merge that an offer is in
         self._offers: dict[int, DeltaOffered] = {}
@@ -136,10 +135,6 @@ class _Reader:
         return script
 
     def _joined(self, position: int, event: LearnerJoined) -> None:
-        before = self._newest.get(event.learner)
-        if before is not None and not self._script.lives[before].ended_at:
-            self._script.lives[before].ended_at = position
-        self._newest[event.learner] = position
         life = Life(position, event, last_step=event.learner_step, last_position=position)
         life.counts[event.learner_step] = event.tokens_trained
         life.moments_at = self._moments_of(event)
@@ -171,7 +166,6 @@ class _Reader:
 
     def _left(self, position: int, event: LearnerLeft) -> None:
         life = self._life(position, event)
-        life.ended_at = position
         life.counts[event.learner_step] = event.tokens_trained
         self._told(life, self._heard[event.incarnation], position, event)
 
@@ -220,7 +214,7 @@ class _Reader:
         """The position of the checkpoint that this life took its moments from; 0 for none.
 
         The rule of `decodiloco.learner.joining.candidates`, at the newest moment up to `seen` at
-        which a checkpoint of this age was to be had.
+        which a checkpoint of this age was to be had, without those that were passed over.
         """
         if event.moments.source == "zero":
             return 0
@@ -242,6 +236,12 @@ class _Reader:
     def _candidates(
         self, event: LearnerJoined, newest: dict[str, tuple[int, CheckpointStored]], step: int
     ) -> list[tuple[int, CheckpointStored]]:
+        passed = {(one.learner, one.learner_step) for one in event.moments.passed_over}
+        newest = {
+            name: entry
+            for name, entry in newest.items()
+            if (name, entry[1].learner_step) not in passed
+        }
         if event.moments.source == "own":
             return [newest[event.learner]] if event.learner in newest else []
         others = [newest[name] for name in sorted(newest) if name != event.learner]

@@ -36,6 +36,13 @@ class Shelf:
         blob = self._blobs.get(key)
         return self.behind.size(key) if blob is None else len(blob)
 
+    def keys(self, prefix: str) -> list[str]:
+        made = [key for key in self._blobs if key.startswith(prefix)]
+        return sorted({*made, *self.behind.keys(prefix)})
+
+    def delete(self, key: str) -> None:
+        raise AssertionError(f"a rerun deletes nothing: {key}")
+
     def drop(self, key: str) -> None:
         """Forgets a blob that was made here; one that was not is passed over."""
         self._blobs.pop(key, None)

@@ -14,13 +14,24 @@ from decodiloco.merge.fragment import Merged, merge_fragment
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.store.blobs import BlobStore, Part
 from decodiloco.store.keys import global_key, snapshot_key
+from decodiloco.store.retention import Named, going, may_go
 from decodiloco.store.small import put_small
 from decodiloco.store.tensors import read_tensors
 from decodiloco.syncer import drafting
 from decodiloco.syncer.compose import Draft
-from decodiloco.syncer.owed import Ask, CloseRun, MergeFragment, StoreSnapshot, merge_order
+from decodiloco.syncer.owed import (
+    Ask,
+    CloseRun,
+    MergeFragment,
+    RaiseHorizon,
+    StoreSnapshot,
+    SweepStore,
+    merge_order,
+)
 from decodiloco.syncer.snapshot import encode_state
 from decodiloco.syncer.state import State
+from decodiloco.syncer.sweeping import raise_horizon
+from decodiloco.times import STORE_RETRY_SECONDS_MAX
 from replay.world.model import Floats
 from replay.world.places import SeenStore
 from streams.errors import Failure
@@ -28,9 +39,10 @@ from streams.errors import Failure
 if TYPE_CHECKING:
     from replay.world.syncer import SyncerProcess
 
-RETRY_SECONDS_MAX = 10.0
+SWEPT_AT_ONCE = 8  # blobs; a world has fewer moments than a store has blobs
 
-Long = MergeFragment | StoreSnapshot | CloseRun
+Made = MergeFragment | StoreSnapshot | RaiseHorizon | CloseRun
+Long = Made | SweepStore
 
 
 class Carrier:
@@ -90,18 +102,21 @@ class Job:
 
         seen = SeenStore(self._world.store, lambda: self._world.sees_store(self._syncer))
         self._world.point(self._syncer, f"{self._ask.key.split()[0]} begins to read")
+        if isinstance(self._ask, SweepStore):
+            self._sweep(self._ask)
+            return
         try:
-            blobs, draft = self._carried(seen, sleep)
+            blobs, draft = self._carried(self._ask, seen, sleep)
         except StoreUnreachable:
             self._again()
             return
         self._syncer.later(slept, lambda: self._put(blobs, draft))
 
     def _carried(
-        self, store: BlobStore, sleep: Callable[[float], None]
+        self, ask: Made, store: BlobStore, sleep: Callable[[float], None]
     ) -> tuple[list[tuple[str, Sequence[Part]]], Callable[[], Draft]]:
         """What is to be stored, and the draft once it is."""
-        state, ask = self._state, self._ask
+        state = self._state
         match ask:
             case MergeFragment():
                 order = merge_order(state, ask.round)
@@ -119,6 +134,12 @@ class Job:
                     held, lambda named: snapshot_key(state.run, state.position, named), payload
                 )
                 return held.blobs, lambda: drafting.from_snapshot(state.position, manifest)
+            case RaiseHorizon():
+                before = state.retention.horizon
+                kept, after = (before.kept, before.position) if before else ((), 0)
+                facts = self._facts(kept, after, ask.position)
+                draft = raise_horizon(store, state, ask, facts)
+                return [], lambda: draft
             case CloseRun():
                 digest = model_digest(state.layout, newest_tensors(store, state))
                 return [], lambda: drafting.while_owed(
@@ -147,11 +168,51 @@ class Job:
             self._syncer, "store", "put", lambda: self._world.store.put(key, parts), answered
         )
 
+    def _facts(self, kept: Sequence[int], after: int, last: int) -> list[Named]:
+        """As `named_facts` reads them, of a tape that is at hand."""
+        records = self._world.tape.records
+        chosen = [records[position - 1] for position in kept] + records[after:last]
+        return [Named(each.position, each.event) for each in chosen if may_go(each.event)]
+
+    def _sweep(self, ask: SweepStore) -> None:
+        horizon = self._state.retention.horizon
+        assert horizon is not None
+        facts = self._facts(horizon.kept_before, horizon.after, horizon.raised_at)
+        gone = going(self._state.run, facts, horizon.position, horizon.kept)
+        size_bytes = sum(manifest.bytes for _, manifest in gone)
+        draft = drafting.from_sweep(ask, len(gone), size_bytes)
+        self._delete([key for key, _ in gone], draft)
+
+    def _delete(self, keys: list[str], draft: Draft) -> None:
+        """Deletes a few blobs after another; then the draft may be written."""
+        if not self.is_wanted:
+            return
+        self._world.point(self._syncer, "blobs deleted")
+        if not keys:
+            self._world.hit("a store is swept")
+            self._done(self._ask.key, draft)
+            return
+        some, rest = keys[:SWEPT_AT_ONCE], keys[SWEPT_AT_ONCE:]
+
+        def answered(result: Failure | None) -> None:
+            if isinstance(result, StoreUnreachable):
+                self._again()
+            elif isinstance(result, Failure):
+                raise result
+            else:
+                self._delete(rest, draft)
+
+        def delete() -> None:
+            for key in some:
+                self._world.store.delete(key)
+
+        self._world.network.call(self._syncer, "store", "put", delete, answered)
+
     def _again(self) -> None:
         """The store does not answer: all of it once more, later each time."""
         self._world.hit("a syncer's job is tried again")
         self._syncer.later(self._pause_seconds, self._work)
-        self._pause_seconds = min(2 * self._pause_seconds, RETRY_SECONDS_MAX)
+        self._pause_seconds = min(2 * self._pause_seconds, STORE_RETRY_SECONDS_MAX)
 
 
 def newest_tensors(store: BlobStore, state: State) -> Iterator[tuple[str, Floats]]:
@@ -177,6 +238,12 @@ class _Held:
 
     def size(self, key: str) -> int | None:
         raise AssertionError(f"{key} is not looked at here")
+
+    def keys(self, prefix: str) -> list[str]:
+        raise AssertionError(f"{prefix} is not listed here")
+
+    def delete(self, key: str) -> None:
+        raise AssertionError(f"{key} is not deleted here")
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decodiloco.config import Run
+from decodiloco.config import Gates, Run
 from decodiloco.fragments.layout import Layout, Tensor
 from decodiloco.opening import Opening, encode_opening, run_opened
 from decodiloco.store.keys import global_key, opening_key
@@ -61,7 +61,10 @@ class Case:
 def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
     """The case of a seed, its opening stored; most of so many merges while things go wrong."""
     random = Random(f"case {seed}")
-    run, learners = _draw_run_and_learners(random, merges)
+    keep_merges = Random(f"retention {seed}").choice((None, None, 1, 4, 12))
+    run, learners = _draw_run_and_learners(random, merges, keep_merges)
+    strikes = Random(f"gates {seed}").choice((0, 1, 2, 3))
+    run = run.model_copy(update={"gates": Gates(strikes=strikes)})
     layout = _layout(run.fragments)
     first = tuple(_put_fragment(store, layout, fragment, seed) for fragment in range(run.fragments))
     opening = Opening(run, layout, first)
@@ -98,9 +101,11 @@ def _seconds_a_quorum(run: Run, learners: tuple[LearnerCase, ...]) -> float:
     return (steps[run.quorum - 1] + 2 * learners[0].transfer_seconds) / overlap
 
 
-def _draw_run_and_learners(random: Random, merges: int) -> tuple[Run, tuple[LearnerCase, ...]]:
+def _draw_run_and_learners(
+    random: Random, merges: int, keep_merges: int | None
+) -> tuple[Run, tuple[LearnerCase, ...]]:
     """A run that ends when it is asked to, or by itself a while after so many merges."""
-    run = _draw_run(random)
+    run = _draw_run(random, keep_merges)
     learners = _draw_learners(random, run)
     tokens_per_second = sum(learner.tokens / learner.step_seconds for learner in learners)
     tokens = merges * _seconds_a_merge(run, learners) * tokens_per_second
@@ -115,7 +120,7 @@ def _draw_run_and_learners(random: Random, merges: int) -> tuple[Run, tuple[Lear
     return run.model_copy(update={"end": run.end.model_copy(update=end)}), learners
 
 
-def _draw_run(random: Random) -> Run:
+def _draw_run(random: Random, keep_merges: int | None) -> Run:
     fragments = random.choice((1, 2, 3, 4, 6))
     learners_min = random.choice((1, 2, 4))
     settings: dict[str, Any] = {
@@ -148,6 +153,7 @@ def _draw_run(random: Random) -> Run:
             "fetch_seconds_max": 2.0,
         },
         "training": {"checkpoint_steps": random.choice((8, 30, 100))},
+        "retention": {"keep_merges": keep_merges},
     }
     return Run.model_validate(settings)
 

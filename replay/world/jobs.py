@@ -24,14 +24,13 @@ from decodiloco.learner.owed import owed_beside
 from decodiloco.learner.state import Fetch, Offer
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key
 from decodiloco.store.tensors import encode_raw, encode_tensors
+from decodiloco.times import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from replay.world.model import Arrays, delta_of
 from streams.errors import Corrupt, Failure
 
 if TYPE_CHECKING:
     from replay.world.learner import LearnerProcess
 
-RETRY_SECONDS_MIN = 0.25
-RETRY_SECONDS_MAX = 8.0
 CORRUPT_READS_MAX = 3
 CHECKPOINT_TRIES_MAX = 8
 
@@ -135,7 +134,7 @@ class _Attempts:
         self._tries_max = tries_max
         self._tries = 0
         self._began = learner.heap.now
-        self._pause_seconds = RETRY_SECONDS_MIN
+        self._pause_seconds: float = RETRY_SECONDS_MIN
 
     def begin(self) -> None:
         """One try: the transfer takes its time, then the store is asked."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from decodiloco.errors import Disagreement, LifeEnded, Orphaned
+from decodiloco.errors import Disagreement, LifeEnded, Orphaned, Quarantined
 from decodiloco.fragments.schedule import pace_steps, rounds_ahead
 from decodiloco.learner import machine
 from decodiloco.learner.happenings import (
@@ -27,6 +27,7 @@ from decodiloco.learner.owed import copies_in_use, owed_at_boundary
 from decodiloco.learner.state import Adopt, CopyFragments, Leave, Leaving, State, StoreCheckpoint
 from decodiloco.learner.telling import told
 from decodiloco.store.keys import global_key
+from decodiloco.times import RESEND_SECONDS
 from replay.world.case import LearnerCase
 from replay.world.jobs import Jobs
 from replay.world.model import Arrays, Model
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RESEND_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 
 
@@ -206,6 +206,8 @@ class LearnerProcess(Process):
 
     def _boundary(self) -> None:
         """One inner step was trained: what is owed between two steps is done."""
+        if self.state.quarantined_for:
+            raise Quarantined(f"learner {self.case.id}: {self.state.quarantined_for}")
         if self.state.ended_by:
             raise LifeEnded(f"a newer life of learner {self.case.id} joined")
         if not self.state.alive:

@@ -89,6 +89,7 @@ class WorldStore:
         self.spoil_shares: dict[str, float] = {}
         self.spoiled: dict[str, str] = {}
         self.slowness = 1.0
+        self.deleting: Callable[[str], None] = lambda key: None  # told before a blob goes
         self._random = random
         self._hit = hit
         self._decoded: dict[str, Arrays] = {}
@@ -117,6 +118,17 @@ class WorldStore:
         """How many bytes it has; None when it is not there."""
         blob = self.blobs.get(key)
         return None if blob is None else len(blob)
+
+    def keys(self, prefix: str) -> list[str]:
+        """What is there, and readable."""
+        return sorted(key for key in self.blobs if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        """Takes a blob away. Raises StoreUnreachable as often as it is told to."""
+        self._may_fail(key)
+        self.deleting(key)
+        self.blobs.pop(checked_key(key), None)
+        self._decoded.pop(key, None)
 
     def tensors(self, key: str, manifest: Manifest) -> Arrays:
         """A merged fragment, as `read_tensors` gives it; nobody may write into it.
@@ -174,6 +186,12 @@ class QuietStore:
         blob = self._blobs.get(key)
         return None if blob is None else len(blob)
 
+    def keys(self, prefix: str) -> list[str]:
+        return sorted(key for key in self._blobs if key.startswith(prefix))
+
+    def delete(self, key: str) -> None:
+        raise AssertionError(f"a checker deletes nothing: {key}")
+
     def close(self) -> None:
         """Nothing is held open."""
 
@@ -196,6 +214,14 @@ class SeenStore:
     def size(self, key: str) -> int | None:
         self._check(key)
         return self._store.size(key)
+
+    def keys(self, prefix: str) -> list[str]:
+        self._check(prefix)
+        return self._store.keys(prefix)
+
+    def delete(self, key: str) -> None:
+        self._check(key)
+        self._store.delete(key)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -21,6 +21,7 @@ from decodiloco.syncer.owed import (
 )
 from decodiloco.syncer.refusals import Refusals
 from decodiloco.syncer.state import State
+from decodiloco.times import TAPE_PATIENCE_SECONDS
 from replay.world.carrying import Carrier
 from replay.world.network import Delivery
 from replay.world.sending import Sending
@@ -30,7 +31,6 @@ from streams.tape import BATCH_MAX, Refused, Stored
 if TYPE_CHECKING:
     from replay.world.syncer import SyncerProcess
 
-PATIENCE_SECONDS = 600.0
 SHARE = BATCH_MAX // 4
 
 
@@ -130,7 +130,7 @@ class Reign:
                 self._write(drafts)
 
         self._world.point(syncer, f"{batch[-1].event.kind} composed")
-        Sending(syncer, batch, settled, PATIENCE_SECONDS).send()
+        Sending(syncer, batch, settled, TAPE_PATIENCE_SECONDS).send()
         self._world.point(syncer, "batch sent")
 
     def _written(self) -> None:

@@ -26,6 +26,7 @@ from streams.errors import Failure
 from streams.events import SnapshotStored, SyncerTookOver
 from streams.pulse import Beat
 from streams.tape import Refused, Stored
+from streams.times import APPEND_PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from replay.world.world import World
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RETRY_SECONDS = 1.0
-TAKEOVER_PATIENCE_SECONDS = 60.0
 
 
 class SyncerProcess(Process):
@@ -210,7 +210,7 @@ class SyncerProcess(Process):
             self.reign.begin()
 
         self.world.point(self, "takeover composed")
-        Sending(self, batch, settled, TAKEOVER_PATIENCE_SECONDS).send()
+        Sending(self, batch, settled, APPEND_PATIENCE_SECONDS).send()
 
     def _lost_race(self, fence_before: int) -> None:
         self._is_trying = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from decodiloco.errors import Disagreement, LifeEnded
+from decodiloco.errors import Disagreement, LifeEnded, Quarantined
 from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder
 from decodiloco.opening import Opening
 from decodiloco.syncer.machine import fold
@@ -81,6 +81,7 @@ class World:
             self.store.spoiled.__contains__,
             None if second is None else second(self.case.opening),
         )
+        self.store.deleting = self._deleting
         self.beginning: State = self.invariants.state
         self.tape = WorldTape(self._observe)
         self.network = Network(self.heap, Random(f"network {seed}"), self.hit)
@@ -139,6 +140,9 @@ class World:
         self._must_go_on()
         self._must_close()
         self.invariants.end(self.tape.attempted, self.tape.acknowledged)
+        self.invariants.deletions.end(
+            self.tape.records, self.case.opening, self.store.size, self.store.spoiled.__contains__
+        )
 
     def _must_go_on(self) -> None:
         """Healed: every fragment gets two more versions, and the run all its merges, in a bound."""
@@ -210,7 +214,7 @@ class World:
         self.hit(f"a process ends of {type(failure).__name__}")
         if isinstance(failure, Disagreement | ChainBroken):
             raise failure
-        if not isinstance(failure, LifeEnded):
+        if isinstance(failure, Quarantined) or not isinstance(failure, LifeEnded):
             self.restart(process, RESTART_SECONDS)
 
     def restart(self, process: Process, seconds: float) -> None:
@@ -293,6 +297,10 @@ class World:
                 len(self.tape.records),
             )
         self._made[key] = digest
+
+    def _deleting(self, key: str) -> None:
+        """A blob is about to go from the store."""
+        self.invariants.deletions.look(self.tape.records, self.run, key)
 
     def _observe(self, envelope: Envelope) -> None:
         before = self.invariants.state

@@ -26,7 +26,7 @@ from decodiloco.store.keys import (
     snapshot_key,
 )
 from replay.place import find_place
-from replay.tape_file import LENGTH, MAGIC, SEAL_BYTES, encode_seal
+from replay.tape_file import MAGIC
 from streams.codec import digest_of
 from streams.envelope import Envelope
 from streams.events import (
@@ -37,6 +37,7 @@ from streams.events import (
     RunOpened,
     SnapshotStored,
 )
+from streams.framing import LENGTH, SEAL_BYTES, encode_seal
 
 LIMIT_SECONDS = 120.0
 SMALL_KINDS = ("opening", "report", "snapshot")

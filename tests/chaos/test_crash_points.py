@@ -13,14 +13,19 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from decodiloco.config import Config
 from decodiloco.places import Places
 from decodiloco.store.blobs import BlobStore
+from decodiloco.store.keys import named_by
 from decodiloco.syncer.service import run_syncer
+from replay.reach import reach_of
 from streams.envelope import Envelope
 from streams.events import (
     DeltaOffered,
     FragmentMerged,
+    HorizonRaised,
     RoundOpened,
+    StoreSwept,
     SyncerTookOver,
     WindowClosed,
     Word,
@@ -94,7 +99,13 @@ class TrappedTape:
         await self.tape.close()
 
 
-NAMES = ((FragmentMerged, "merge"), (SyncerTookOver, "takeover"), (RoundOpened, "opening"))
+NAMES = (
+    (FragmentMerged, "merge"),
+    (SyncerTookOver, "takeover"),
+    (RoundOpened, "opening"),
+    (HorizonRaised, "horizon"),
+    (StoreSwept, "sweep"),
+)
 
 
 @dataclass
@@ -154,6 +165,13 @@ class TrappedStore:
     def size(self, key: str) -> int | None:
         return self.store.size(key)
 
+    def keys(self, prefix: str) -> list[str]:
+        return self.store.keys(prefix)
+
+    def delete(self, key: str) -> None:
+        self.store.delete(key)
+        self.trap.at("blob deleted")
+
     def close(self) -> None:
         self.store.close()
 
@@ -179,9 +197,18 @@ class Told:
     fences: int = field(compare=False)
 
 
+def forgetful(name: str) -> Config:
+    """The story's run, a little longer, and of few bytes that are kept."""
+    keeps = {"retention": {"keep_merges": 1}, "snapshot_merges": 1}
+    return config_of(name, **keeps, end={"steps": 15})
+
+
 async def tell(name: str, trap: Trap) -> Told:
-    """Serves the story to its end; whoever dies is followed by another syncer."""
-    story = await open_story(config_of(name), memory_places(name))
+    """Serves the story to its end; whoever dies is followed by another syncer.
+
+    Old bytes are let go of on the way, and those that are needed must be there.
+    """
+    story = await open_story(forgetful(name), memory_places(name))
     talk = asyncio.create_task(story.learners())
     served = False
     for life in range(4):
@@ -192,7 +219,24 @@ async def tell(name: str, trap: Trap) -> Told:
             break
     assert served, "no syncer came to the run's end"
     await asyncio.wait_for(talk, 5)
+    await check_the_store(story)
     return await told(story)
+
+
+async def check_the_store(story: Story) -> None:
+    """What was swept is gone, and what no horizon let go of is there."""
+    records = await story.places.tape.read(0, 10_000)
+    swept = [each.event for each in records if isinstance(each.event, StoreSwept)]
+    assert len(swept) >= 2 and swept[-1].blobs > 0
+    raised = reach_of(records)
+    done = reach_of(records[: raised.raised_at - (raised.position > swept[-1].position)])
+    opening, store = (await story.state()).opening, story.places.store
+    for envelope in records:
+        for key, manifest in named_by(story.config.run.name, envelope.event, opening.fragments):
+            if raised.has(envelope.position):
+                assert store.size(key) == manifest.bytes, (envelope.position, key)
+            elif not done.has(envelope.position):
+                assert store.size(key) is None, (envelope.position, key)
 
 
 async def told(story: Story) -> Told:
@@ -230,6 +274,11 @@ POINTS = [
     "merge stored, answer lost",
     "takeover sent",
     "takeover stored, answer lost",
+    "horizon sent",
+    "horizon stored, answer lost",
+    "blob deleted",
+    "sweep sent",
+    "sweep stored, answer lost",
 ]
 
 
@@ -276,7 +325,7 @@ class TwoTraps(Trap):
 
 def test_answers_may_be_lost_without_a_death(undisturbed: Told) -> None:
     async def tell_deaf() -> Told:
-        story = await open_story(config_of("deaf"), memory_places("deaf"))
+        story = await open_story(forgetful("deaf"), memory_places("deaf"))
         talk = asyncio.create_task(story.learners())
         places = trapped(story, Trap("never"))
         deaf = TrappedTape(story.places.tape, Trap("never"), loses=lambda batch: True)

@@ -23,8 +23,8 @@ from decodiloco.merge.report import decode_report
 from decodiloco.places import open_places
 from decodiloco.store.keys import key_of_offer, report_key
 from decodiloco.store.small import read_small
-from decodiloco.syncer.follower import load_opening
-from decodiloco.syncer.refusals import EVERY_SECONDS
+from decodiloco.stored_opening import read_opening
+from decodiloco.times import REFUSALS_SECONDS
 from streams.codec import decode_word, encode_event
 from streams.errors import Unreadable
 from streams.events import (
@@ -55,7 +55,7 @@ async def watched(cluster: RealCluster) -> AsyncGenerator[Follower, None]:
     places = await open_places(cluster.config, "liar")
     try:
         first = await places.tape.read(0, 1)
-        opening = await asyncio.to_thread(load_opening, places, first[0].event)
+        opening = await asyncio.to_thread(read_opening, places.store, first[0].event)
         async with following(places, opening) as follower:
             yield follower
     finally:
@@ -334,5 +334,5 @@ def assert_rate_of_refusals(follower: Follower) -> None:
         if isinstance(envelope.event, MessageRefused):
             source = envelope.event.source
             since = envelope.time_seconds - last.get(source, 0.0)
-            assert since > EVERY_SECONDS - 1.0, (source, since)
+            assert since > REFUSALS_SECONDS - 1.0, (source, since)
             last[source] = envelope.time_seconds

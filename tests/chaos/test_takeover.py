@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from decodiloco.places import open_places
-from decodiloco.syncer.follower import load_opening
+from decodiloco.stored_opening import read_opening
 from streams.envelope import Envelope
 from streams.events import (
     FragmentMerged,
@@ -64,7 +64,7 @@ async def watched(cluster: RealCluster) -> AsyncGenerator[tuple[Follower, Steps]
     listening = asyncio.create_task(steps.listen(places.pulse))
     try:
         first = await places.tape.read(0, 1)
-        opening = await asyncio.to_thread(load_opening, places, first[0].event)
+        opening = await asyncio.to_thread(read_opening, places.store, first[0].event)
         async with following(places, opening) as follower:
             yield follower, steps
     finally:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from decodiloco.store.open_store import open_store
-from replay.tape_file import LENGTH, MAGIC
+from replay.tape_file import MAGIC
 from streams.envelope import Envelope
 from streams.events import (
     DeltaOffered,
@@ -26,6 +26,7 @@ from streams.events import (
     RoundOpened,
     WindowClosed,
 )
+from streams.framing import LENGTH
 from tests.chaos.tampering import (
     Pieces,
     changed,

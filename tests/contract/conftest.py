@@ -10,6 +10,7 @@ from decodiloco.local.s3_server import S3Server
 from streams.nats_server import NatsServer
 from tests.contract.containers import running_s3
 from tests.contract.records import Ground, nats_in_a_container
+from tests.trio import Trio
 
 
 @pytest.fixture(scope="session")
@@ -44,13 +45,22 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
         server.stop()
 
 
-@pytest.fixture(scope="session", params=["memory", "nats", "nats-container"])
+@pytest.fixture(scope="session")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    """A cluster of three NATS servers, shared by all tests: whoever kills one starts it again."""
+    with Trio(tmp_path_factory.mktemp("trio")) as trio:
+        yield trio
+
+
+@pytest.fixture(scope="session", params=["memory", "nats", "nats-of-three", "nats-container"])
 def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
     """Every body of tape, inbox and pulse; the container's skips where no docker engine answers."""
     if request.param == "memory":
         yield Ground(None)
     elif request.param == "nats":
         yield Ground(request.getfixturevalue("nats_server").url)
+    elif request.param == "nats-of-three":
+        yield Ground(request.getfixturevalue("trio").url, replicas=3)
     else:
         with nats_in_a_container() as url:
             yield Ground(url)

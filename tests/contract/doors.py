@@ -14,6 +14,7 @@ from streams.address import with_files
 from streams.jetstream import Connection, connect
 from streams.nats_server import NatsServer
 from streams.provision import provision
+from tests.trio import Trio
 
 LEARNERS = ("a", "b")
 INCLUDED = f'accounts {{ include "./{ACCOUNTS}" }}\n'
@@ -24,7 +25,7 @@ class Doors:
     """A server that knows the keys of one run, and where they lie."""
 
     config: Config
-    server: NatsServer
+    server: NatsServer | Trio
     keys: Path
 
     @property
@@ -57,7 +58,8 @@ class Doors:
     async def open(self) -> None:
         """The run's streams and its learners' readers, made by the operator."""
         async with self.enter("operator") as (operator,):
-            await provision(operator, self.run, self.config.run.regions)
+            run = self.config.run
+            await provision(operator, run.name, run.regions, run.tape_replicas)
         await apply_keys(self.config_of("operator"), self.keys)
 
 
@@ -69,14 +71,27 @@ def shut(
     doors: str = "",
 ) -> Iterator[Doors]:
     """A server in a folder that lets in who has a key, with further lines of configuration."""
-    told = tables or {"name": "shut"}
-    config = parse_config({"run": told, "here": {"store": f"file://{folder}/blobs"}})
-    keys = folder / "keys"
-    make_keys(config, keys, [Wanted("learner", each) for each in learners])
-    (folder / "nats").mkdir()
-    shutil.copy(keys / ACCOUNTS, folder / "nats")
+    config, keys = _made(folder, tables or {"name": "shut"}, learners)
     server = NatsServer.start(folder / "nats", doors=INCLUDED + doors)
     try:
         yield Doors(config, server, keys)
     finally:
         server.stop()
+
+
+@contextmanager
+def three_shut(folder: Path) -> Iterator[Doors]:
+    """Three servers that let in who has a key, for a tape with a replica on each."""
+    config, keys = _made(folder, {"name": "shut", "tape_replicas": 3}, LEARNERS)
+    with Trio(folder / "nats", INCLUDED) as trio:
+        yield Doors(config, trio, keys)
+
+
+def _made(folder: Path, tables: dict[str, object], learners: Sequence[str]) -> tuple[Config, Path]:
+    """A run's config and its keys, and in `nats` what its servers must know of them."""
+    config = parse_config({"run": tables, "here": {"store": f"file://{folder}/blobs"}})
+    keys = folder / "keys"
+    make_keys(config, keys, [Wanted("learner", each) for each in learners])
+    (folder / "nats").mkdir()
+    shutil.copy(keys / ACCOUNTS, folder / "nats")
+    return config, keys

@@ -36,10 +36,11 @@ class Record:
 
 
 class Ground:
-    """Where records are kept: in memory (no URL), or on a NATS server."""
+    """Where records are kept: in memory (no URL), or on a NATS server, or on three."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, replicas: int = 1) -> None:
         self.url = url
+        self.replicas = replicas
 
     @asynccontextmanager
     async def record(self) -> AsyncIterator[Record]:
@@ -50,7 +51,7 @@ class Ground:
             return
         connection = await connect(self.url, "test")
         try:
-            await provision(connection, run, ["home"])
+            await provision(connection, run, ["home"], self.replicas)
             yield Record(
                 run, connection.tape(run), connection.inbox(run, "home"), connection.pulse(run)
             )

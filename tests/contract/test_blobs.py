@@ -168,3 +168,80 @@ def test_a_bucket_that_is_not_there_is_named(s3_server: S3Server) -> None:
         with pytest.raises(StoreUnreachable, match=r"nobody-made-this.*no such bucket\. Make it"):
             call()
     store.close()
+
+
+def test_keys_are_listed_by_prefix_whole_and_in_order(store: BlobStore) -> None:
+    assert store.keys("run/") == []
+    names = [f"run/archive/{number}-{number:016x}" for number in (1, 12, 101, 7)]
+    for name in (*names, "run/archive/deep/er", "run/archived", "run/delta/a/f0-1", "other/x"):
+        store.put(name, [b"bytes"])
+
+    assert store.keys("run/archive/") == sorted([*names, "run/archive/deep/er"])
+    assert store.keys("run/delta/") == ["run/delta/a/f0-1"]
+    assert store.keys("run/archive/1-0000000000000001/") == []
+    assert store.keys("nobody/") == []
+    assert len(store.keys("run/")) == len(names) + 3
+
+
+def test_a_list_longer_than_a_page_is_whole(store: BlobStore) -> None:
+    names = [f"run/many/{number:04}" for number in range(1003)]  # S3 gives a thousand at once
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: store.put(name, [b""]), names))
+
+    assert store.keys("run/many/") == names
+
+
+@pytest.mark.parametrize("prefix", ["", "/", "run", "../", "run/../", "run//", "Run/"])
+def test_a_prefix_that_could_lead_out_of_the_store_is_refused(
+    store: BlobStore, prefix: str
+) -> None:
+    with pytest.raises(BadName):
+        store.keys(prefix)
+
+
+def test_what_a_killed_writer_left_is_no_blob(tmp_path: Path) -> None:
+    store = open_store((tmp_path / "store").as_uri())
+    store.put("run/archive/1-a", [b"whole"])
+    (tmp_path / "store/run/archive/.tmp-0123").write_bytes(b"half")
+
+    assert store.keys("run/archive/") == ["run/archive/1-a"]
+
+
+def test_what_is_deleted_is_gone_and_may_be_put_again(store: BlobStore) -> None:
+    for key in ("run/delta/a/f0-1", "run/delta/a/f0-2"):
+        store.put(key, [b"bytes"])
+
+    store.delete("run/delta/a/f0-1")
+    store.delete("run/delta/a/f0-1")  # what is gone is passed over
+    store.delete("run/delta/nobody/f0-1")
+
+    assert store.keys("run/") == ["run/delta/a/f0-2"]
+    assert store.size("run/delta/a/f0-1") is None
+    with pytest.raises(BlobMissing):
+        store.read("run/delta/a/f0-1", 0, 5)
+    store.put("run/delta/a/f0-1", [b"bytes"])
+    assert bytes(store.read("run/delta/a/f0-1", 0, 5)) == b"bytes"
+
+
+def test_many_may_delete_and_put_at_once(store: BlobStore) -> None:
+    keys = [f"run/delta/a/f0-{number}" for number in range(24)]
+    for key in keys:
+        store.put(key, [b"bytes"])
+
+    def sweep(key: str) -> None:
+        store.delete(key)
+        store.put(key.replace("/a/", "/b/"), [b"bytes"])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(sweep, [*keys, *keys]))
+
+    assert store.keys("run/delta/a/") == []
+    assert len(store.keys("run/delta/b/")) == len(keys)
+
+
+@pytest.mark.parametrize("key", ["", "run/../other", "/run/x", "run/x/", "run//x"])
+def test_a_key_that_could_lead_out_of_the_store_is_never_deleted(
+    store: BlobStore, key: str
+) -> None:
+    with pytest.raises(BadName):
+        store.delete(key)

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from decodiloco.archive.keeper import archive
+from decodiloco.archive.restore import restore
+from decodiloco.keys import read_roster
+from decodiloco.store.open_store import open_store
 from streams.codec import seal
-from streams.errors import ChainBroken, ServerUnreachable, StreamMissing
+from streams.errors import ChainBroken, PermissionDenied, ServerUnreachable, StreamMissing
 from streams.jetstream import Connection
 from streams.link import API_SECONDS, Message
 from streams.nats_server import NatsServer
@@ -177,8 +181,72 @@ def test_a_polled_tape_that_ends_before_what_was_read_is_told(tmp_path: Path, wh
             asyncio.timeout(15),
             aclosing(connection.tape(doors.run).follow(9)) as followed,
         ):
-            with pytest.raises(ChainBroken, match="ends before it"):
+            with pytest.raises(ChainBroken, match="lost acknowledged records"):
                 await anext(followed)
+
+    with shut(tmp_path) as doors:
+        asyncio.run(story(doors))
+
+
+@pytest.mark.parametrize("how", ["emptied", "other facts", "its readers alone", "gone"])
+def test_a_learner_with_a_key_notices_that_its_tape_is_not_what_it_was(
+    tmp_path: Path, how: str
+) -> None:
+    async def story(doors: Doors) -> None:
+        await doors.open()
+        async with doors.enter("syncer-s1", "learner-a", "operator") as (syncer, a, operator):
+            run = doors.run
+            facts = [opened(run), joined("a"), round_opened(), round_opened(round=1)]
+            await syncer.tape(run).append(tape_of(facts, run))
+            async with asyncio.timeout(25), aclosing(a.tape(run).follow(0, "a")) as followed:
+                assert [(await anext(followed)).position for _ in range(4)] == [1, 2, 3, 4]
+                waiting = asyncio.ensure_future(anext(followed))
+                if how == "its readers alone":
+                    await operator.wire.api(f"CONSUMER.DELETE.TAPE_{run}.learner_a")
+                else:
+                    await operator.wire.api(f"STREAM.DELETE.TAPE_{run}")
+                if how in ("emptied", "other facts"):
+                    await doors.open()
+                if how == "other facts":
+                    facts[3:] = [round_opened(round=7), round_opened(round=8)]
+                    await syncer.tape(run).append(tape_of(facts, run))
+                expected = {
+                    "emptied": (ChainBroken, "position 4.*has lost acknowledged records"),
+                    "other facts": (ChainBroken, "position 4.*was made again or altered"),
+                    "its readers alone": (StreamMissing, "has no reader for learner a"),
+                    "gone": (StreamMissing, f"run {run} has no tape"),
+                }
+                with pytest.raises(expected[how][0], match=expected[how][1]):
+                    await waiting
+
+    with shut(tmp_path) as doors:
+        asyncio.run(story(doors))
+
+
+def test_a_restored_tape_gives_its_learners_their_readers_back(tmp_path: Path) -> None:
+    store = open_store((tmp_path / "store").as_uri())
+
+    async def story(doors: Doors) -> None:
+        await doors.open()
+        run = doors.run
+        async with doors.enter("syncer-s1", "learner-a", "operator") as (syncer, a, operator):
+            first = opened(run, config_digest=doors.config.run.digest)
+            tape = tape_of([first, joined("a"), joined("b"), round_opened()], run)
+            await syncer.tape(run).append(tape)
+            await archive(syncer.tape(run), store, asyncio.Event(), 0.0, once=True)
+            await operator.wire.api(f"STREAM.DELETE.TAPE_{run}")
+            with pytest.raises(PermissionDenied):
+                await restore(doors.config_of("syncer-s1", store=store.url), [])
+            roster = read_roster(doors.keys, run).values()
+            learners = [each for each in roster if each.role == "learner"]
+
+            found = await restore(doors.config_of("operator", store=store.url), learners)
+
+            assert (found.chain.position, found.chain.digest) == (4, tape[-1].digest)
+            assert await positions(a.tape(run), 5) == [1, 2, 4]
+            assert [one.digest for one in await syncer.tape(run).read(0)] == [
+                one.digest for one in tape
+            ]
 
     with shut(tmp_path) as doors:
         asyncio.run(story(doors))

@@ -29,6 +29,18 @@ def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(server.pid) for server in (first, second))
 
 
+def test_a_client_that_outlived_a_server_is_let_in_by_the_next_one(tmp_path: Path) -> None:
+    with S3Server.start(tmp_path) as first:
+        pass
+
+    with S3Server.start(tmp_path, keys=(first.key, first.secret)) as second:
+        assert second.variables() == first.variables()
+        store = second.store("run", limit_seconds=5.0)
+        store.put("run/a", [b"let in"])
+        assert store.read("run/a", 0, 6) == b"let in"
+        store.close()
+
+
 def leftover_sockets(server: S3Server) -> list[Path]:
     port = int(server.endpoint.rpartition(":")[2])
     return [*Path("/tmp").glob(f"seaweedfs-*-{port}.sock")]

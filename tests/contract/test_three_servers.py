@@ -1,109 +1,135 @@
-"""A tape on three servers: one of them may be killed, its leader too, and the tape goes on."""
+"""A record on three servers: any of them may die at any moment, and nothing acknowledged is lost.
+
+The contract of tape, inbox and pulse is tested on these servers, too (`nats-of-three`); here are
+the deaths. The tape has three replicas; the inbox has one, so it is away with its server, whose
+disk keeps it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import pytest
 
-from streams.errors import StreamUnfit, Trouble
+from streams.errors import StreamUnfit
 from streams.jetstream import Connection, connect
-from streams.nats_server import NatsServer, find_binary
+from streams.nats_server import NatsServer
 from streams.provision import provision
-from streams.tape import Stored, append_surely
-from tests.builders import opened, tape_of, took_over
+from tests.contract.records import new_run
+from tests.contract.witnesses import Witnesses, nothing_is_lost, witnesses
+from tests.trio import Trio, leader_of, whole
 
-CONFIG = """
-server_name: s{number}
-listen: "127.0.0.1:{port}"
-jetstream {{ store_dir: "{folder}/s{number}", sync_interval: always }}
-feature_flags {{ js_ack_fc_v2: false }}
-cluster {{ name: trio, listen: "127.0.0.1:{route}", routes: [{routes}] }}
-"""
+DEAD_SECONDS = 12.0  # longer than any election
 
 
-class Trio:
-    """Three nats-servers of one cluster, on loopback."""
+@dataclass(frozen=True)
+class Scene:
+    """A run that is written to while servers die."""
 
-    def __init__(self, folder: Path) -> None:
-        ports = free_ports(6)
-        self.ports, routes = ports[:3], ports[3:]
-        listed = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes)
-        self.processes = []
-        for number, (port, route) in enumerate(zip(self.ports, routes, strict=True)):
-            config = folder / f"s{number}.conf"
-            config.write_text(
-                CONFIG.format(number=number, port=port, route=route, routes=listed, folder=folder)
-            )
-            with (folder / f"s{number}.log").open("wb") as log:
-                command = [find_binary(), "-c", str(config)]
-                self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+    trio: Trio
+    connection: Connection
+    seen: Witnesses
 
     @property
-    def url(self) -> str:
-        return ",".join(f"nats://127.0.0.1:{port}" for port in self.ports)
+    def tape(self) -> str:
+        return f"TAPE_{self.seen.run}"
 
-    def stop(self) -> None:
-        for process in self.processes:
-            process.kill()
-            process.wait()
+    async def facts_go_on(self) -> None:
+        """Until more facts are acknowledged; words may have to wait for their server."""
+        facts = len(self.seen.writer.acknowledged) + 5 * self.seen.writer.size
+        await self.seen.see(lambda: len(self.seen.writer.acknowledged) >= facts)
 
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    async def heals(self) -> None:
+        """Until the tape has three replicas again, and tape and inbox take more."""
+        await whole(self.connection, self.tape)
+        await self.seen.go_on()
 
 
-@pytest.fixture
-def trio(tmp_path: Path) -> Iterator[Trio]:
-    trio = Trio(tmp_path)
-    yield trio
-    trio.stop()
+async def lose_a_minority(scene: Scene) -> None:
+    other = (await leader_of(scene.connection, scene.tape) + 1) % 3
+    scene.trio.kill(other)
+    await scene.facts_go_on()
+    scene.trio.start(other)
+    await scene.heals()
 
 
-async def provisioned(trio: Trio, run: str) -> Connection:
-    """A cluster takes some seconds to elect; until then it says no."""
-    connection = await connect(trio.url, "test")
-    async with asyncio.timeout(40):
-        while True:
-            try:
-                await provision(connection, run, ["home"], replicas=3)
-                return connection
-            except Trouble:
-                await asyncio.sleep(0.3)
+async def lose_the_leader(scene: Scene) -> None:
+    leader = await leader_of(scene.connection, scene.tape)
+    scene.trio.kill(leader)
+    await scene.facts_go_on()
+    scene.trio.start(leader)
+    await scene.heals()
 
 
-async def leader_of(connection: Connection, run: str) -> int:
-    info = await connection.wire.api(f"STREAM.INFO.TAPE_{run}")
-    return int(info["cluster"]["leader"].removeprefix("s"))
+async def pause_the_leader(scene: Scene) -> None:
+    """It sleeps, with appends in its hands, until another leads, and wakes."""
+    leader = await leader_of(scene.connection, scene.tape)
+    sleeper = scene.trio.processes[leader]
+    sleeper.send_signal(signal.SIGSTOP)
+    try:
+        await scene.facts_go_on()
+    finally:
+        sleeper.send_signal(signal.SIGCONT)
+    await scene.heals()
 
 
-def test_a_tape_outlives_the_server_that_leads_it(trio: Trio) -> None:
-    facts = tape_of([opened(), *(took_over(fence=fence) for fence in range(1, 20))])
+async def restart_one_after_the_other(scene: Scene) -> None:
+    for number in range(3):
+        await asyncio.to_thread(scene.trio.terminate, number)
+        await scene.facts_go_on()
+        scene.trio.start(number)
+        await scene.heals()
 
+
+async def lose_a_majority(scene: Scene) -> None:
+    leader = await leader_of(scene.connection, scene.tape)
+    lost = (leader, (leader + 1) % 3)
+    for number in lost:
+        scene.trio.kill(number)
+    written = len(scene.seen.writer.acknowledged)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(DEAD_SECONDS):
+            await scene.seen.see(lambda: len(scene.seen.writer.acknowledged) > written)
+    for number in lost:
+        scene.trio.start(number)
+    await scene.heals()
+
+
+async def lose_all(scene: Scene) -> None:
+    for number in range(3):
+        scene.trio.kill(number)
+    for number in range(3):
+        scene.trio.start(number)
+    await scene.heals()
+
+
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.long), 20])
+@pytest.mark.parametrize(
+    "hardship",
+    [
+        lose_a_minority,
+        lose_the_leader,
+        pytest.param(pause_the_leader, marks=pytest.mark.long),
+        pytest.param(restart_one_after_the_other, marks=pytest.mark.long),
+        pytest.param(lose_a_majority, marks=pytest.mark.long),
+        pytest.param(lose_all, marks=pytest.mark.long),
+    ],
+)
+def test_what_was_acknowledged_outlives_servers_that_die_while_it_is_written(
+    trio: Trio, hardship: Callable[[Scene], Awaitable[None]], size: int
+) -> None:
     async def play() -> None:
-        connection = await provisioned(trio, "trial")
-        tape = connection.tape("trial")
-        assert await append_surely(tape, facts[:8]) == Stored(8)
-        trio.processes[await leader_of(connection, "trial")].kill()
-        assert await append_surely(tape, facts[8:12]) == Stored(12)
-        assert await append_surely(tape, facts[12:]) == Stored(20)
-        followed = []
-        async for envelope in tape.follow(0):
-            followed.append(envelope)
-            if len(followed) == 20:
-                break
-        assert followed == list(facts)
+        run = new_run()
+        connection = await connect(trio.url, "test")
+        await provision(connection, run, ["home"], replicas=3)
+        async with witnesses(connection, run, size) as seen:
+            await seen.go_on()
+            await hardship(Scene(trio, connection, seen))
         await connection.close()
+        await nothing_is_lost(trio.url, seen)
 
     asyncio.run(play())
 

@@ -6,7 +6,13 @@ while a test runs and taken back after it.
 
 from __future__ import annotations
 
-from tests.simulation import planted_in_records, planted_in_rounds, planted_in_words
+from tests.simulation import (
+    planted_in_gates,
+    planted_in_records,
+    planted_in_rounds,
+    planted_in_sweeps,
+    planted_in_words,
+)
 from tests.simulation.planting import Bug, planted
 
 __all__ = ["BUGS", "Bug", "planted"]
@@ -15,4 +21,6 @@ BUGS: dict[str, Bug] = {
     **planted_in_rounds.BUGS,
     **planted_in_words.BUGS,
     **planted_in_records.BUGS,
+    **planted_in_gates.BUGS,
+    **planted_in_sweeps.BUGS,
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from decodiloco.merge import fragment as merge_fragment
-from decodiloco.merge import gates
+from decodiloco.merge import gates, one_pass
+from decodiloco.merge.order import Merged
 from decodiloco.syncer import (
     drafting,
     machine,
@@ -45,12 +45,12 @@ def _weight_of_steps() -> list[Change]:
 
 
 def _momentum_lost() -> list[Change]:
-    right = merge_fragment.outer_chunk
+    right = one_pass.outer_chunk
 
     def wrong(chunk: Any, velocity: Any, gradient: Any, lr: float, mu: float) -> Any:
         return right(chunk, None, gradient, lr, mu)
 
-    return [(merge_fragment, "outer_chunk", wrong)]
+    return [(one_pass, "outer_chunk", wrong)]
 
 
 def _momentum_lost_at_takeover() -> list[Change]:
@@ -77,21 +77,21 @@ def _not_finite_passes() -> list[Change]:
 
 
 def _no_clip() -> list[Change]:
-    right = merge_fragment.plan_merge
+    right = one_pass.plan_merge
 
     def wrong(rule: Any, shares: Any, squares: Any, clipping: Any) -> Any:
         return right(rule, shares, squares, replace(clipping, norm_clip=None))
 
-    return [(merge_fragment, "plan_merge", wrong)]
+    return [(one_pass, "plan_merge", wrong)]
 
 
 def _bytes_after_words() -> list[Change]:
-    right = merge_fragment.Merged.blobs
+    right = Merged.blobs
 
     def wrong(self: Any, order: Any) -> Any:
         return right(self, order)[:1]
 
-    return [(merge_fragment.Merged, "blobs", wrong)]
+    return [(Merged, "blobs", wrong)]
 
 
 def _digest_of_before() -> list[Change]:
@@ -163,14 +163,14 @@ def _no_answer_is_yes() -> list[Change]:
 
 
 def _merge_by_chance() -> list[Change]:
-    right = merge_fragment.outer_chunk
+    right = one_pass.outer_chunk
     calls = [0]
 
     def wrong(chunk: Any, velocity: Any, gradient: Any, lr: float, mu: float) -> Any:
         calls[0] += 1
         return right(chunk, velocity, gradient, lr * (1 + 1e-6 * (calls[0] % 7)), mu)
 
-    return [(merge_fragment, "outer_chunk", wrong)]
+    return [(one_pass, "outer_chunk", wrong)]
 
 
 def _final_model_is_kept() -> list[Change]:

@@ -174,6 +174,18 @@ def _adopts_backwards() -> list[Change]:
     return [(telling, "_adopted", wrong), *gates_left]
 
 
+def _data_from_the_start() -> list[Change]:
+    right = admission._join
+
+    def wrong(*arguments: Any) -> Any:
+        verdict = right(*arguments)
+        if not isinstance(verdict, admission.Admitted):
+            return verdict
+        return admission.Admitted(verdict.event.model_copy(update={"cursor": b""}))
+
+    return [(admission, "_join", wrong)]
+
+
 BUGS: dict[str, Bug] = {
     "no overlap gate": Bug(
         "Learners offer merged work again, and it is admitted.", "steps once", _merged_work_again
@@ -220,6 +232,10 @@ BUGS: dict[str, Bug] = {
     "letters from the end": Bug(
         "A new leader skips the letters that lie in the inboxes.", "goes on",
         _takes_letters_from_the_end, 3,
+    ),
+    "data from the start": Bug(
+        "A learner that comes back reads its data from the start.", "data go on",
+        _data_from_the_start, 30,
     ),
     "adopts backwards": Bug(
         "Of version 2 a learner tells that it is version 0, and nobody minds.", "no version back",

@@ -32,11 +32,13 @@ SHELLS = {
     "decodiloco/fragments/of_model.py",
     "decodiloco/merge/fetch.py",
     "decodiloco/merge/fragment.py",
+    "decodiloco/merge/one_pass.py",
     "decodiloco/syncer/carrying.py",
     "decodiloco/syncer/follower.py",
     "decodiloco/syncer/leadership.py",
     "decodiloco/syncer/reign.py",
     "decodiloco/syncer/service.py",
+    "decodiloco/syncer/sweeping.py",
 }
 
 

@@ -99,6 +99,21 @@ def test_a_word_that_comes_twice_is_ignored(desk: Desk) -> None:
     assert isinstance(desk.say(word), Ignored)
 
 
+@pytest.mark.parametrize("kind", ["offer", "join", "farewell"])
+def test_a_word_from_beyond_a_restored_tape_is_not_heard(desk: Desk, kind: str) -> None:
+    ahead = desk.state.position + 1
+    word = {
+        "offer": desk.offer("a", 1, seen=ahead),
+        "join": joined("c", seen=ahead),
+        "farewell": left("a", incarnation=desk.offer("a", 1).incarnation, said=1, seen=ahead),
+    }[kind]
+
+    verdict = desk.say(word)
+
+    assert isinstance(verdict, Unreadable)
+    assert verdict.reason == "it has seen facts that this tape does not hold"
+
+
 def test_a_letter_behind_the_cursor_is_ignored(desk: Desk) -> None:
     letter = desk.letter(desk.offer("a", 1))
     desk.sequence -= 1

@@ -180,10 +180,10 @@ def test_a_process_without_an_id_is_told_how_to_take_one(terminal: Terminal, rol
     ("place", "line"),
     [
         ("nowhere", "no run is there; name a run folder, a run.toml or nats://host:port/run"),
-        ("http://127.0.0.1:1/trial", "no run is there"),
-        ("nats://127.0.0.1:1", "write it as nats://host:port/run"),
-        ("nats://127.0.0.1:port/trial", "is no NATS address"),
-        ("nats://[::1/trial", "write it as nats://host:port/run"),
+        ("http://127.0.0.1:1/trial", "write a live run as nats://"),
+        ("nats://127.0.0.1:1", "write a live run as nats://"),
+        ("nats://127.0.0.1:port/trial", "write a live run as nats://"),
+        ("nats://[::1/trial", "write a live run as nats://"),
         ("nats://127.0.0.1:1/Trial_1", "run 'Trial_1': use 1 to 48"),
     ],
 )

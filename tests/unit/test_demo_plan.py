@@ -23,6 +23,7 @@ from decodiloco.local.folder import (
 )
 from decodiloco.local.plan import (
     Kill,
+    archive_role,
     evaluator_role,
     kills_of,
     learner_ids,
@@ -98,12 +99,15 @@ def test_learners_are_named_by_letters_while_they_last() -> None:
 
 
 def test_every_role_runs_a_command_on_the_run_folder() -> None:
-    roles = (*syncer_roles("r", 1), *learner_roles("r", 1), evaluator_role("r"), recorder_role("r"))
+    roles = [*syncer_roles("r", 1), *learner_roles("r", 1), evaluator_role("r")]
+    roles += [recorder_role("r"), archive_role("r"), archive_role("r", follow=False)]
     assert [(role.name, role.module, " ".join(role.arguments)) for role in roles] == [
         ("syncer-1", "decodiloco.cli", "syncer --config r/run.toml --id syncer-1"),
         ("learner-a", "decodiloco.cli", "learner --config r/run.toml --id a"),
         ("evaluator", "decodiloco.cli", "evaluator --config r/run.toml"),
         ("recorder", "replay.cli", "record r -o r/run.tape --follow"),
+        ("archive", "decodiloco.cli", "archive r"),
+        ("archive", "decodiloco.cli", "archive r --once"),
     ]
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from decodiloco.store.open_store import open_store
-from replay.tape_file import SEAL_BYTES
 from replay.world.campaign import keep, play
+from streams.framing import SEAL_BYTES
 from tests.real_run import RealRun
 
 PROBE = (

@@ -16,8 +16,9 @@ from decodiloco.syncer.drafting import LEFT_OUT_MAX, SUPERSEDED_MAX, from_merge
 from decodiloco.syncer.grace import pace_of
 from decodiloco.syncer.leadership import Heartbeats
 from decodiloco.syncer.owed import MergeFragment
-from decodiloco.syncer.refusals import EVERY_SECONDS, SUBJECTS_MAX, Refusals
+from decodiloco.syncer.refusals import SUBJECTS_MAX, Refusals
 from decodiloco.syncer.state import TOKENS_MAX
+from decodiloco.times import REFUSALS_SECONDS
 from streams.codec import encode_event
 from streams.envelope import Source
 from streams.events import DeltaRefused, MessageRefused, RoundOpened, WindowClosed
@@ -213,7 +214,7 @@ def test_what_did_not_fit_into_a_batch_is_counted_in_the_next() -> None:
     assert counting.due(2) == [("in.r.home.a", 3), ("in.r.home.b", 3)]
     counting.take("in.r.home.a")
     assert counting.due(9) == [("in.r.home.c", 3)]
-    counting.now = EVERY_SECONDS
+    counting.now = REFUSALS_SECONDS
     assert counting.due(9) == [("in.r.home.a", 1)]
 
 

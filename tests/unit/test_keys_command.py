@@ -115,7 +115,7 @@ def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -
         text.replace(seed, ""): "is no key",
         text.replace("# role", "# rule"): "is no key",
         text.replace(seed, broken): "holds a broken key",
-        text.replace("role: learner", "role: king"): "is no role",
+        text.replace("role: learner", "role: king"): "its run, role, id or regions",
         "": "is no key",
     }
     for fault, why in faults.items():
@@ -182,7 +182,10 @@ def test_store_policies_follow_the_prefixes_of_the_keys(tmp_path: Path) -> None:
     assert may("viewer", "GetObject") == [f"{root}/*"]
     assert may("viewer", "PutObject") == may("evaluator", "PutObject") == []
     assert f"{root}/delta/*" not in may("syncer-s1", "PutObject")
-    assert [name for name in who if may(name, "DeleteObject")] == ["operator"]
+    sweeping = ["operator", "syncer-s1", "syncer-s2"]
+    assert [name for name in who if may(name, "DeleteObject")] == sweeping
+    swept = ("delta", "global", "outer", "report", "checkpoint", "snapshot")
+    assert may("syncer-s1", "DeleteObject") == [f"{root}/{kind}/*" for kind in swept]
     with pytest.raises(ConfigInvalid, match="no S3 place"):
         store_policies(config_of(), tmp_path)
     with pytest.raises(ConfigInvalid, match="is no bucket"):

@@ -16,6 +16,7 @@ from decodiloco.learner.adopt import zero_moments
 from decodiloco.learner.checkpoint import Raw, capture, restore
 from decodiloco.store.memory import MemoryStore
 from decodiloco.store.tensors import encode_raw, read_raw
+from streams.codec import pack, unpack
 from tests.hand_run import small_model, train_plainly
 
 
@@ -92,3 +93,32 @@ def test_zeroed_moments_leave_an_optimizer_that_still_steps(
     zero_moments(optimizer)
     train_plainly(model, optimizer, 1)
     assert all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+
+
+LIES = {
+    "notes that are no table": lambda notes: 7,
+    "tensors that are no table": lambda notes: notes | {"tensors": "x"},
+    "a place that is no name": lambda notes: notes | {"tensors": {"weight": {"exp_avg": (1, 2)}}},
+    "a moment that is a text": lambda notes: notes | {"numbers": {"0.weight": {"step": "x"}}},
+    "a step that is missing": lambda notes: notes | {"tensors": {
+        name: {key: place for key, place in fields.items() if key != "step"}
+        for name, fields in notes["tensors"].items()}},
+    "a state of Python that is none": lambda notes: notes | {"random": {
+        **notes["random"], "python": (3, b"x")}},
+    "a position beyond the state": lambda notes: notes | {"random": {
+        **notes["random"], "numpy": ("MT19937", 2**63 - 1, 0, 0.0)}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_checkpoint_that_lies_is_refused_and_changes_nothing(lie: str) -> None:
+    model = small_model()
+    optimizer = adamw(model)
+    train_plainly(model, optimizer, seed=1)
+    arrays = capture(optimizer, trained(model).tensors)
+    notes = unpack(arrays["notes"].tobytes(), 2**20)
+    arrays["notes"] = np.frombuffer(pack(LIES[lie](notes)), np.uint8)
+    moments, states = deepcopy(optimizer.state_dict()), random.getstate()
+    with pytest.raises(BlobCorrupt, match="does not fit this model"):
+        restore(optimizer, trained(model).tensors, arrays, own=True)
+    assert repr(optimizer.state_dict()) == repr(moments) and random.getstate() == states

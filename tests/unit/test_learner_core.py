@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from decodiloco.fragments.of_model import trained
-from decodiloco.learner.checkpoint import restore
+from decodiloco.learner.checkpoint import capture, restore
 from decodiloco.learner.core import LearnerCore
 from decodiloco.learner.delta import delta_of
 from decodiloco.learner.jobs import CheckpointJob, OfferJob
@@ -327,7 +327,8 @@ def test_moments_of_another_kind_of_optimizer_are_not_taken() -> None:
     _run, core, model = alone()
     train(model, core, 0)
     other = torch.optim.AdamW(model.parameters())
-    assert not restore(other, trained(model).tensors, core.capture(), own=False)
+    tensors = trained(model).tensors
+    assert not restore(other, tensors, capture(core.optimizer, tensors), own=False)
     assert not other.state
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 import decodiloco
-from decodiloco.errors import ConfigDiffers, LayoutDiffers, LifeEnded, Orphaned
+from decodiloco.errors import ConfigDiffers, LayoutDiffers, LifeEnded, Orphaned, Quarantined
 from decodiloco.fragments.of_model import trained
 from decodiloco.learner.session import join
 from decodiloco.places import Places
 from decodiloco.store.memory import memory_store
 from streams.errors import AskedWrongly, StreamExists
-from streams.events import CheckpointStored, LearnerJoined, LearnerLeft, RunClosed
+from streams.events import CheckpointStored, LearnerJoined, LearnerLeft, LearnerLost, RunClosed
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
 from tests.hand_run import small_model
 from tests.learner_cluster import Cluster, config_of, step
@@ -183,3 +183,22 @@ def test_two_learners_end_on_the_same_model() -> None:
                 break
     for name, tensor in trained(first).tensors.items():
         assert torch.equal(tensor, trained(second).tensors[name])
+
+
+def test_a_quarantined_session_ends_and_says_why() -> None:
+    model = small_model()
+    cluster = Cluster(config_of(), model)
+    with cluster.syncer():
+        session, optimizer = cluster.join("a", model)
+        life = next(r.position for r in cluster.records() if isinstance(r.event, LearnerJoined))
+        lost = LearnerLost(
+            learner="a",
+            incarnation=life,
+            reason="quarantined",
+            silent_seconds=0.0,
+            why="direction: cosine -0.400 with the others, 0.500 among them",
+        )
+        cluster.append(lost)
+        with pytest.raises(Quarantined, match=r"a is quarantined since position \d+, for dir"):
+            for seed in range(10_000):
+                step(session, model, optimizer, seed)

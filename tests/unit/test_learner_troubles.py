@@ -40,6 +40,12 @@ class TroubledStore:
         self._fail()
         return self._behind.size(key)
 
+    def keys(self, prefix: str) -> list[str]:
+        return self._behind.keys(prefix)
+
+    def delete(self, key: str) -> None:
+        self._behind.delete(key)
+
     def close(self) -> None:
         self._behind.close()
 

@@ -125,6 +125,12 @@ def test_from_three_on_round_and_history_count_together() -> None:
     assert plan.limit == 8.0
 
 
+def test_a_round_that_agrees_on_long_deltas_is_not_cut_to_its_history() -> None:
+    """After an outage all learners bring the work of many more steps than usual."""
+    plan = planned([100.0, 110.0, 120.0], Clipping(2.0, FULL))
+    assert (plan.limit, plan.clips) == (220.0, (1.0, 1.0, 1.0))
+
+
 def test_a_history_that_is_not_full_yet_does_not_count() -> None:
     assert planned([1000.0], Clipping(2.0, FULL[:7])).limit is None
     assert planned([1.0, 2.0, 1000.0], Clipping(2.0, FULL[:7])).limit == 4.0

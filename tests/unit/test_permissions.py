@@ -64,7 +64,12 @@ def test_an_evaluator_reports_and_a_viewer_says_nothing() -> None:
     )
     assert rights_of(who("evaluator", "e")).subscribe == ("_INBOX_evaluator_e.>",)
     viewer = rights_of(who("viewer", "v"))
-    assert viewer.publish == ("api.r1.STREAM.INFO.TAPE_r1", "api.r1.STREAM.MSG.GET.TAPE_r1")
+    assert viewer.publish == (
+        "api.r1.STREAM.INFO.TAPE_r1",
+        "api.r1.STREAM.MSG.GET.TAPE_r1",
+        "api.r1.STREAM.INFO.IN_r1_home",
+        "api.r1.INFO",
+    )
     assert viewer.subscribe == ("_INBOX_viewer_v.>", "pulse.r1.*.*")
     assert readers_of(who("viewer", "v")) == ()
 

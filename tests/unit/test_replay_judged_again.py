@@ -110,9 +110,9 @@ def test_the_offers_of_an_abandoned_merge_are_judged_again() -> None:
     event = abandoned(left_out=made.left_out)
     sound = abandoned(left_out=(LeftOut(position=13, reason="lying header: bias"),))
 
-    assert abandoned_again(bench.store, judged_anew(order, event), event, POSITION) == 0
+    assert abandoned_again(bench.store, order, event, POSITION) == 0
     with pytest.raises(Differs, match="at 13: lying header: bias; made again, its bytes pass"):
-        abandoned_again(bench.store, judged_anew(order, sound), sound, POSITION)
+        abandoned_again(bench.store, order, sound, POSITION)
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,9 @@ import pytest
 
 from replay.errors import Differs, NotReached
 from replay.record import Voice, record, record_following
-from replay.tape_file import SEAL_BYTES, read_header, read_tape_file
+from replay.tape_file import read_header, read_tape_file
 from streams.envelope import Envelope
+from streams.framing import SEAL_BYTES
 from streams.memory import MemoryTape
 from tests.builders import RUN, closed, joined, left, offered, one_of_each, opened, tape_of
 

@@ -56,20 +56,25 @@ def verified(path: Path, threads: int = 1, store: str | None = None) -> Proof:
     return verify_place(find_place(path, store), threads, lambda done, total: None)
 
 
-def rewritten(
-    run: RealRun, path: Path, change: Callable[[Envelope], Event], then: Sequence[Event] = ()
-) -> Path:
-    """The tape with its facts changed by somebody who seals and chains it all anew."""
-    chained, previous = [], genesis(run.name)
+def chained(run: RealRun, change: Callable[[Envelope], Event]) -> list[Envelope]:
+    """The tape with its facts changed, and a chain of its own that holds."""
+    tape, previous = [], genesis(run.name)
     for old in run.tape:
         event = change(old)
         fence, writer = old.fence, old.writer
-        chained.append(
+        tape.append(
             seal(old.position, previous, fence, writer, old.source, old.time_seconds, event)
         )
-        previous = chained[-1].digest
+        previous = tape[-1].digest
+    return tape
+
+
+def rewritten(
+    run: RealRun, path: Path, change: Callable[[Envelope], Event], then: Sequence[Event] = ()
+) -> Path:
+    """A tape file with its facts changed by somebody who seals and chains it all anew."""
     writer_of_file = open_writer(path, Header(run.name, run.store.url))
-    writer_of_file.append(chained)
+    writer_of_file.append(chained(run, change))
     writer_of_file.seal()
     return path
 

@@ -85,7 +85,7 @@ def test_what_comes_after_the_last_step_that_is_seen_again_is_not_done():
     )
 
     life = script.lives[3]
-    assert (life.last_step, life.ended_at) == (4, 7)
+    assert life.last_step == 4
     assert life.boundaries[8].adoptions == [] and script.uses[0, 1] == 0
 
 
@@ -100,12 +100,6 @@ def test_only_the_learners_that_are_asked_for_are_scripted():
     script = script_of(first(), joined("b", versions=(0, 0)), learners=("b",))
 
     assert [life.learner for life in script.lives.values()] == ["b"]
-
-
-def test_a_new_life_ends_the_one_before():
-    script = script_of(first(), joined("b", versions=(0, 0)), first(nonce=b"another life    "))
-
-    assert [life.ended_at for life in script.lives.values()] == [5, 0, 0]
 
 
 def test_an_adoption_that_no_word_told_is_known_from_the_next_offer():

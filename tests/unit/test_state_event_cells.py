@@ -6,13 +6,20 @@ which asks are owed. Facts that follow go through the fold, and must leave a sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import get_args
 
 import pytest
 
 from decodiloco.syncer.admission import Admitted, Ignored, Unreadable, Verdict, admit
-from decodiloco.syncer.drafting import Waited, from_close, from_snapshot, from_timed, while_owed
+from decodiloco.syncer.drafting import (
+    Waited,
+    from_close,
+    from_horizon,
+    from_snapshot,
+    from_sweep,
+    from_timed,
+    while_owed,
+)
 from decodiloco.syncer.owed import (
     Ask,
     BeginClosing,
@@ -21,15 +28,16 @@ from decodiloco.syncer.owed import (
     DeclareLost,
     MergeFragment,
     OpenRound,
+    RaiseHorizon,
     StoreSnapshot,
+    SweepStore,
     owed,
 )
 from decodiloco.syncer.snapshot import decode_state, encode_state, state_digest
 from decodiloco.syncer.state import State
-from streams.events import WORDS, DeltaRefused, LearnerLost, Word
+from streams.events import WORDS, DeltaRefused, Word
 from tests.builders import (
     checkpointed,
-    closed,
     closing,
     digest,
     evaluated,
@@ -38,147 +46,11 @@ from tests.builders import (
     left,
     manifest,
     offered,
+    retention,
+    snapshot_stored,
 )
 from tests.desk import Desk
-
-STATES: dict[str, Callable[[Desk], None]] = {}
-
-
-def a_state(describe: Callable[[Desk], None]) -> Callable[[Desk], None]:
-    STATES[describe.__name__.replace("_", " ")] = describe
-    return describe
-
-
-@a_state
-def nobody_has_joined(desk: Desk) -> None:
-    """Opened, and a syncer leads."""
-
-
-@a_state
-def fewer_than_the_quorum_have_joined(desk: Desk) -> None:
-    desk.join("a")
-
-
-@a_state
-def all_have_joined(desk: Desk) -> None:
-    desk.join("a"), desk.join("b")
-
-
-@a_state
-def a_round_is_open(desk: Desk) -> None:
-    all_have_joined(desk)
-    desk.open_round()
-
-
-@a_state
-def one_has_answered(desk: Desk) -> None:
-    a_round_is_open(desk)
-    desk.answer("b", 1)
-
-
-@a_state
-def a_quorum_has_answered(desk: Desk) -> None:
-    one_has_answered(desk)
-    desk.join("c")
-    desk.answer("c", 1)
-
-
-@a_state
-def all_have_answered(desk: Desk) -> None:
-    one_has_answered(desk)
-    desk.answer("a", 1)
-
-
-@a_state
-def a_window_is_closed(desk: Desk) -> None:
-    all_have_answered(desk)
-    desk.close_window(1)
-
-
-@a_state
-def a_round_is_merged(desk: Desk) -> None:
-    a_window_is_closed(desk)
-    desk.merge(1)
-
-
-@a_state
-def the_end_is_reached(desk: Desk) -> None:
-    all_have_joined(desk)
-    for number in (1, 2):
-        a_round(desk, number)
-
-
-@a_state
-def a_learner_is_lost(desk: Desk) -> None:
-    a_round_is_open(desk)
-    life = desk.state.learners["a"].incarnation
-    desk.write(LearnerLost(learner="a", incarnation=life, reason="silent", silent_seconds=10.0))
-
-
-@a_state
-def a_learner_has_left(desk: Desk) -> None:
-    a_round_is_open(desk)
-    desk.say(farewell(desk))
-
-
-@a_state
-def the_run_is_closing(desk: Desk) -> None:
-    all_have_joined(desk)
-    desk.say(closing())
-
-
-@a_state
-def it_closes_below_its_quorum(desk: Desk) -> None:
-    the_run_is_closing(desk)
-    desk.open_round()
-    desk.say(farewell(desk))
-
-
-@a_state
-def it_closes_below_its_quorum_while_it_merges(desk: Desk) -> None:
-    the_run_is_closing(desk)
-    desk.open_round()
-    desk.answer("a", 1), desk.answer("b", 1)
-    desk.close_window(1)
-    desk.say(farewell(desk))
-
-
-@a_state
-def the_last_pass_is_merged(desk: Desk) -> None:
-    the_run_is_closing(desk)
-    for number in (1, 2):
-        a_round(desk, number)
-
-
-@a_state
-def the_run_is_closed(desk: Desk) -> None:
-    the_last_pass_is_merged(desk)
-    desk.write(closed(step=2, tokens=desk.state.tokens, versions=(1, 1)))
-
-
-@a_state
-def the_run_is_over(desk: Desk) -> None:
-    the_run_is_closed(desk)
-    for name in ("a", "b"):
-        desk.say(farewell(desk, name))
-
-
-def a_round(desk: Desk, number: int) -> None:
-    desk.open_round()
-    desk.answer("a", number), desk.answer("b", number)
-    desk.close_window(number), desk.merge(number)
-
-
-def farewell(desk: Desk, name: str = "a") -> Word:
-    learner = desk.state.learners[name]
-    return left(
-        name,
-        incarnation=learner.incarnation,
-        said=learner.said + 1,
-        reason="asked",
-        learner_step=learner.learner_step,
-        tokens_trained=learner.tokens_trained,
-    )
+from tests.states import STATES, desk_at
 
 
 def words_of(desk: Desk) -> dict[str, Word]:
@@ -211,6 +83,7 @@ def words_of(desk: Desk) -> dict[str, Word]:
             versions=desk.state.versions, step=desk.state.step, tokens=desk.state.tokens
         ),
         "hardship_injected": hardship(),
+        "retention_asked": retention(3),
         "run_closing": closing(life=8),
     }
     if known is None:
@@ -232,12 +105,6 @@ def told(verdict: Verdict) -> str:
     return "fact"
 
 
-def desk_at(name: str) -> Desk:
-    desk = Desk(fragments=2, quorum=2, snapshot_merges=1, end={"steps": 2})
-    STATES[name](desk)
-    return desk
-
-
 # Rows: states. Columns: a word of each kind, in this order; then what is owed, by kind.
 KINDS = (
     "learner_joined",
@@ -246,11 +113,13 @@ KINDS = (
     "delta_offered",
     "evaluation_reported",
     "hardship_injected",
+    "retention_asked",
     "run_closing",
 )
 FACT, NOTHING, UNREADABLE = "fact", "ignored", "unreadable"
 REFUSED = "refused"
-SPOKEN = (FACT, FACT)  # evaluator and injector may always speak
+SPOKEN = (FACT, FACT, FACT)  # evaluator, injector, and who asks for retention
+CLOSING = (FACT, FACT, UNREADABLE)  # a run that closes keeps what it has
 LEARNER = (FACT, FACT, FACT)  # a learner that lives may join anew, leave, and store
 GONE = (FACT, NOTHING, NOTHING)
 WORDS_TABLE: dict[str, tuple[str, ...]] = {
@@ -264,14 +133,16 @@ WORDS_TABLE: dict[str, tuple[str, ...]] = {
     "a window is closed": (*LEARNER, REFUSED, *SPOKEN, FACT),
     "a round is merged": (*LEARNER, REFUSED, *SPOKEN, FACT),
     "the end is reached": (*LEARNER, REFUSED, *SPOKEN, FACT),
+    "a snapshot has enough merges behind it": (*LEARNER, REFUSED, *SPOKEN, FACT),
+    "a horizon is raised": (*LEARNER, REFUSED, *SPOKEN, FACT),
     "a learner is lost": (*LEARNER, FACT, *SPOKEN, FACT),
     "a learner has left": (*GONE, REFUSED, *SPOKEN, FACT),
-    "the run is closing": (*LEARNER, REFUSED, *SPOKEN, NOTHING),
-    "it closes below its quorum": (*GONE, REFUSED, *SPOKEN, NOTHING),
-    "it closes below its quorum while it merges": (*GONE, REFUSED, *SPOKEN, NOTHING),
-    "the last pass is merged": (*LEARNER, REFUSED, *SPOKEN, NOTHING),
-    "the run is closed": (UNREADABLE, FACT, FACT, REFUSED, *SPOKEN, NOTHING),
-    "the run is over": (UNREADABLE, NOTHING, NOTHING, REFUSED, *SPOKEN, NOTHING),
+    "the run is closing": (*LEARNER, REFUSED, *CLOSING, NOTHING),
+    "it closes below its quorum": (*GONE, REFUSED, *CLOSING, NOTHING),
+    "it closes below its quorum while it merges": (*GONE, REFUSED, *CLOSING, NOTHING),
+    "the last pass is merged": (*LEARNER, REFUSED, *CLOSING, NOTHING),
+    "the run is closed": (UNREADABLE, FACT, FACT, REFUSED, *CLOSING, NOTHING),
+    "the run is over": (UNREADABLE, NOTHING, NOTHING, REFUSED, *CLOSING, NOTHING),
 }
 ASKS_TABLE: dict[str, tuple[type[Ask], ...]] = {
     "nobody has joined": (),
@@ -284,6 +155,14 @@ ASKS_TABLE: dict[str, tuple[type[Ask], ...]] = {
     "a window is closed": (DeclareLost, DeclareLost, MergeFragment),
     "a round is merged": (DeclareLost, DeclareLost, OpenRound, StoreSnapshot),
     "the end is reached": (DeclareLost, DeclareLost, BeginClosing, StoreSnapshot),
+    "a snapshot has enough merges behind it": (
+        DeclareLost,
+        DeclareLost,
+        BeginClosing,
+        StoreSnapshot,
+        RaiseHorizon,
+    ),
+    "a horizon is raised": (DeclareLost, DeclareLost, BeginClosing, StoreSnapshot, SweepStore),
     "a learner is lost": (DeclareLost,),
     "a learner has left": (DeclareLost,),
     "the run is closing": (DeclareLost, DeclareLost, OpenRound),
@@ -347,6 +226,10 @@ def carry_out(desk: Desk, ask: Ask) -> None:
         case StoreSnapshot():
             blob = manifest("snapshot", codec="msgpack")
             desk.put(from_snapshot(desk.state.position, blob))
+        case RaiseHorizon():
+            desk.put(from_horizon(ask, snapshot_stored(ask.position).manifest, ()))
+        case SweepStore():
+            desk.put(from_sweep(ask, 3, 4096))
         case CloseRun():
             desk.put(while_owed(ask, from_close(desk.state.versions, digest("model"))))
         case _:

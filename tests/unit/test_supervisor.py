@@ -24,7 +24,7 @@ LIMIT_SECONDS = 20.0
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Role]:
     """Makes a role of a few lines of Python."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(room, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(room, "RESTART_PAUSE_SECONDS", 0.01)
 
     def role(code: str, name: str = "child") -> Role:
         (tmp_path / f"{name}_module.py").write_text(code)

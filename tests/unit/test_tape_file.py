@@ -8,19 +8,12 @@ from pathlib import Path
 import pytest
 
 from replay.errors import PlaceUnknown, TapeCorrupt, TapeFileBusy, Unwritable
-from replay.tape_file import (
-    MAGIC,
-    SEAL_BYTES,
-    Header,
-    encode_header,
-    encode_record,
-    read_header,
-    read_tape_file,
-)
+from replay.tape_file import MAGIC, Header, encode_header, read_header, read_tape_file
 from replay.tape_writer import open_writer
 from streams.codec import encode_envelope
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, Corrupt
+from streams.framing import SEAL_BYTES, encode_record
 from tests.builders import RUN, joined, offered, one_of_each, opened, tape_of
 
 HEADER = Header(RUN, "file:///somewhere/store")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ from decodiloco.errors import ConfigInvalid
 from decodiloco.training.corpus import Corpus
 from decodiloco.training.gpt import build
 from decodiloco.training.trainer import (
-    Stop,
     adamw,
     batches_of,
     seed_draws,
@@ -90,23 +87,3 @@ def test_a_device_that_is_not_here_is_refused_by_name(name: str):
 
 def test_the_processor_is_always_a_device():
     assert usable_device("cpu") == torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("number", "reason"), [(signal.SIGTERM, "preempted"), (signal.SIGINT, "asked")]
-)
-def test_a_signal_ends_at_once_before_training_and_is_noted_during_it(number, reason):
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        stop = Stop()
-        with pytest.raises(SystemExit) as ended:
-            os.kill(os.getpid(), number)
-        stop.gentle = True
-        stop.reason = None
-        os.kill(os.getpid(), number)
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-    assert ended.value.code == 0
-    assert stop.reason == reason

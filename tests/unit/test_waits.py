@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 
 from decodiloco.learner.waits import Waits
 from decodiloco.stopping import STOPS, heeded
-from decodiloco.training.trainer import Stop
 
 
 def test_a_wait_is_told_when_it_begins_and_when_it_ends() -> None:
@@ -45,24 +44,6 @@ def signals() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("signals")
-def test_the_first_signal_is_noted_and_a_second_one_does_not_wait() -> None:
-    stop = Stop()
-    stop.gentle = True
-    signal.raise_signal(signal.SIGTERM)
-    assert stop.reason == "preempted"
-    with pytest.raises(SystemExit):
-        signal.raise_signal(signal.SIGINT)
-    assert stop.reason == "asked"
-
-
-@pytest.mark.usefixtures("signals")
-def test_before_anything_is_begun_the_first_signal_ends() -> None:
-    Stop()
-    with pytest.raises(SystemExit):
-        signal.raise_signal(signal.SIGHUP)
 
 
 @pytest.mark.usefixtures("signals")
