@@ -20,7 +20,7 @@ from decodiloco.errors import ConfigInvalid
 from decodiloco.time_orders import out_of_order
 from streams.address import with_files, without_user
 from streams.codec import pack
-from streams.events import Name
+from streams.parts import Name
 from streams.printing import printable
 
 CONFIG_BYTES_MAX = 1024 * 1024

@@ -21,7 +21,7 @@ from decodiloco.time_orders import FIXED, SETTINGS
 from replay import times as proof_times
 from replay.goodput.settings import Scenario
 from replay.invariants.all_of_them import every_invariant
-from streams import events
+from streams import events, parts
 from streams import times as record_times
 from streams.codec import EVENT_BYTES_MAX
 from streams.manifest import Manifest
@@ -56,7 +56,7 @@ def events_page() -> str:
         lines += ["", f"## {event.__name__}\n", _doc(event), ""]
         lines += _fields_table(event)
     lines += ["", "## Parts\n"]
-    for part in (events.Adoption, events.LeftOut, events.Moments, events.PassedOver, Manifest):
+    for part in (parts.Adoption, parts.LeftOut, parts.Moments, parts.PassedOver, Manifest):
         lines += ["", f"### {part.__name__}\n", _doc(part), ""]
         lines += _fields_table(part)
     return "\n".join(lines) + "\n"

@@ -35,13 +35,13 @@ from streams.events import (
     CheckpointStored,
     DeltaOffered,
     FragmentMerged,
-    LeftOut,
     MergeAbandoned,
     RunClosed,
     RunOpened,
     SnapshotStored,
 )
 from streams.manifest import Manifest
+from streams.parts import LeftOut
 
 BROKEN = (MISSING, CORRUPT)
 """Reasons after which a delta's bytes are not read: the tape itself says that they are no good."""

@@ -24,7 +24,9 @@ from streams.errors import AskedWrongly, BadName, Failure, ServerUnreachable, Tr
 from streams.events import RunOpened
 from streams.subjects import checked
 
-PLACES = "a run folder, a run.toml, nats://host:port/run, a tape file, or an archive, s3://bucket/run"
+PLACES = (
+    "a run folder, a run.toml, nats://host:port/run, a tape file, or an archive, s3://bucket/run"
+)
 TAPE_NAME = "run.tape"
 CONFIG_NAME = "run.toml"
 STORE_NAME = "store"

@@ -17,7 +17,6 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
-    LeftOut,
     MergeAbandoned,
     MessageRefused,
     RetentionAsked,
@@ -30,6 +29,7 @@ from streams.events import (
     SyncerTookOver,
     WindowClosed,
 )
+from streams.parts import LeftOut
 
 LEFT_OUT = "left out"
 ALARMING = (

@@ -28,13 +28,8 @@ from replay.state import opened_by, read_opening
 from replay.synthetic.mark import Marks
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, Corrupt
-from streams.events import (
-    FragmentMerged,
-    LeftOut,
-    MergeAbandoned,
-    RunOpened,
-    SnapshotStored,
-)
+from streams.events import FragmentMerged, MergeAbandoned, RunOpened, SnapshotStored
+from streams.parts import LeftOut
 
 AHEAD_MAX = 4
 """Checks that wait for each thread: enough to keep it busy, few enough to hold in memory."""

@@ -6,8 +6,6 @@ reaches a person: each such character is written as its escape.
 
 from __future__ import annotations
 
-from pydantic import ValidationError
-
 SHOWN_LENGTH_MAX = 40
 
 
@@ -29,6 +27,8 @@ def shown(value: object) -> str:
 
 def first_fault(error: Exception) -> str:
     """What was wrong with a stranger's values, in one line: of several faults the first."""
+    from pydantic import ValidationError  # late: a command's help wants none of it
+
     if not isinstance(error, ValidationError):
         return printable(str(error))
     fault = error.errors(include_url=False, include_input=False, include_context=False)[0]

@@ -1,7 +1,6 @@
 """Facts for tests, with sane defaults: name what matters, leave the rest.
 
-`offered("a", fragment=2, tokens=900)` reads as a sentence. Values are deterministic: the same
-call is the same fact. Knows the record only, none of the machines.
+`offered("a", fragment=2, tokens=900)` reads as a sentence; the same call is the same fact.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterable
 from blake3 import blake3
 
 from streams import events as facts
+from streams import parts
 from streams.codec import seal
 from streams.envelope import Envelope, Source, genesis
 from streams.events import Event
@@ -59,15 +59,15 @@ def joined(learner: str = "a", **fields: object) -> facts.LearnerJoined:
             "learner_step": 0,
             "tokens_trained": 0,
             "versions": (0, 0, 0, 0),
-            "moments": facts.Moments(source="zero", age_steps=0),
+            "moments": parts.Moments(source="zero", age_steps=0),
             **fields,
         }
     )
 
 
-def adopted(fragment: int = 0, version: int = 1, **fields: object) -> facts.Adoption:
+def adopted(fragment: int = 0, version: int = 1, **fields: object) -> parts.Adoption:
     """An adoption, as it rides in a learner's word."""
-    return facts.Adoption.model_validate(
+    return parts.Adoption.model_validate(
         {
             "fragment": fragment,
             "version": version,
@@ -233,9 +233,9 @@ def merged(
     )
 
 
-def left_out(position: int = 5, reason: str = "the blob is missing") -> facts.LeftOut:
+def left_out(position: int = 5, reason: str = "the blob is missing") -> parts.LeftOut:
     """An offer whose bytes did not pass the merge."""
-    return facts.LeftOut(position=position, reason=reason)
+    return parts.LeftOut(position=position, reason=reason)
 
 
 def abandoned(round: int = 0, **fields: object) -> facts.MergeAbandoned:

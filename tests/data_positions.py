@@ -11,13 +11,8 @@ from dataclasses import dataclass
 
 from streams.codec import unpack
 from streams.envelope import Envelope
-from streams.events import (
-    CURSOR_BYTES_MAX,
-    DeltaOffered,
-    FragmentMerged,
-    LearnerJoined,
-    LearnerLeft,
-)
+from streams.events import DeltaOffered, FragmentMerged, LearnerJoined, LearnerLeft
+from streams.parts import CURSOR_BYTES_MAX
 
 
 @dataclass(frozen=True)

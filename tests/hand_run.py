@@ -35,17 +35,9 @@ from replay.tape_file import Header
 from replay.tape_writer import open_writer
 from streams.codec import encode_event, pack
 from streams.envelope import Envelope, Source
-from streams.events import (
-    Event,
-    Moments,
-    RunClosed,
-    RunClosing,
-    RunOpened,
-    Word,
-    learner_of,
-    speaker_of,
-)
+from streams.events import Event, RunClosed, RunClosing, RunOpened, Word, learner_of, speaker_of
 from streams.inbox import Letter
+from streams.parts import Moments
 from tests.builders import took_over
 
 NOW = drafting.Waited()

@@ -43,12 +43,13 @@ from replay.tape_file import MAGIC, VERSION, Scan, encode_header
 from replay.tape_file import Header as TapeHeader
 from streams import errors
 from streams.codec import DEPTH_MAX, ENVELOPE_BYTES_MAX, EVENT_BYTES_MAX, decode_word, pack, unpack
-from streams.events import CURSOR_BYTES_MAX, FRAGMENTS_MAX, DeltaRefused, Word
+from streams.events import DeltaRefused, Word
 from streams.framing import LENGTH, begin
 from streams.frozen import replace
 from streams.key_file import KEY_BYTES_MAX as KEY_FILE_BYTES_MAX
 from streams.key_file import read_key
 from streams.manifest import Manifest
+from streams.parts import CURSOR_BYTES_MAX, FRAGMENTS_MAX
 from streams.pulse import BEAT_BYTES_MAX, decode_beat
 from streams.subjects import checked
 from tests.builders import adopted, closing, hardship, joined, offered

@@ -16,7 +16,6 @@ from decodiloco.opening import Opening
 from streams.codec import pack
 from streams.envelope import Envelope
 from streams.events import (
-    Adoption,
     CheckpointStored,
     DeltaOffered,
     DeltaRefused,
@@ -24,13 +23,13 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
-    LeftOut,
     MergeAbandoned,
     RoundOpened,
     RunClosed,
     SyncerTookOver,
     WindowClosed,
 )
+from streams.parts import Adoption, LeftOut
 
 FATES = ("merged", "left_out", "refused", "superseded", "dropped", "lost")
 THERE, MERGED, OVERWRITTEN, DIED = range(4)  # how a token's work left the live parameters

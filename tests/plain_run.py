@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from streams.envelope import Envelope
 from streams.events import (
-    Adoption,
     DeltaOffered,
     DeltaRefused,
     FragmentMerged,
@@ -22,6 +21,7 @@ from streams.events import (
     RunClosed,
     WindowClosed,
 )
+from streams.parts import Adoption
 
 FATES = ("merged", "left_out", "refused", "superseded", "dropped", "lost", "open")
 

@@ -44,13 +44,11 @@ from replay.tape_writer import open_writer
 from streams.codec import encode_event
 from streams.envelope import Envelope, Source
 from streams.events import (
-    Adoption,
     CheckpointStored,
     DeltaOffered,
     Event,
     LearnerJoined,
     LearnerLeft,
-    Moments,
     RunOpened,
     SyncerTookOver,
     Word,
@@ -58,6 +56,7 @@ from streams.events import (
 )
 from streams.inbox import Letter
 from streams.manifest import Manifest
+from streams.parts import Adoption, Moments
 
 TOKENS_PER_STEP = 100
 ROWS = 40

@@ -25,7 +25,6 @@ from decodiloco.syncer.state import RULES, State
 from streams.codec import seal
 from streams.envelope import genesis
 from streams.events import (
-    Adoption,
     DeltaOffered,
     FragmentMerged,
     LearnerJoined,
@@ -35,6 +34,7 @@ from streams.events import (
     RunOpened,
 )
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
+from streams.parts import Adoption
 from streams.pulse import Beat
 from tests.builders import digest, joined
 

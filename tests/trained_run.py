@@ -24,7 +24,7 @@ from decodiloco.training.schedule import learning_rate
 from decodiloco.training.shards import Batches
 from decodiloco.training.trainer import adamw, batches_of, seed_draws, train_one_step
 from streams.codec import pack, unpack
-from streams.events import CURSOR_BYTES_MAX
+from streams.parts import CURSOR_BYTES_MAX
 from tests.hand_run import HandRun
 
 CONTEXT = 8

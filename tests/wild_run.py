@@ -39,10 +39,10 @@ from streams.events import (
     DeltaOffered,
     FragmentMerged,
     LearnerLeft,
-    Moments,
     Word,
     learner_of,
 )
+from streams.parts import Moments
 from tests.builders import digest, manifest
 from tests.desk import delta_manifest
 from tests.wild_syncer import WildSyncer

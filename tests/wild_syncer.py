@@ -30,8 +30,9 @@ from decodiloco.syncer.snapshot import decode_state, encode_state, state_digest
 from decodiloco.syncer.state import State
 from streams.codec import encode_event
 from streams.envelope import Envelope, Source
-from streams.events import FragmentMerged, LeftOut, Word, speaker_of
+from streams.events import FragmentMerged, Word, speaker_of
 from streams.inbox import Letter
+from streams.parts import LeftOut
 from tests.builders import digest, manifest, opened, took_over
 from tests.plain_run import PlainRun
 

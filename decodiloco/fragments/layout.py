@@ -9,7 +9,7 @@ from blake3 import blake3
 from pydantic import Field, StringConstraints, model_validator
 
 from streams.codec import pack
-from streams.events import Part
+from streams.parts import Part
 
 TENSORS_MAX = 100_000
 

@@ -69,8 +69,9 @@ from decodiloco.merge.model_digest import model_digest
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
 from streams.envelope import Envelope
-from streams.events import LearnerJoined, Moments, Word
+from streams.events import LearnerJoined, Word
 from streams.manifest import Manifest
+from streams.parts import Moments
 
 
 class LearnerCore:

@@ -27,7 +27,8 @@ from decodiloco.opening import Opening
 from decodiloco.places import Places
 from decodiloco.store.blobs import BlobStore
 from streams.errors import AskedWrongly, Corrupt
-from streams.events import Moments, PassedOver, RunOpened
+from streams.events import RunOpened
+from streams.parts import Moments, PassedOver
 
 FINGERPRINT_LENGTH_MAX = 400
 PASSED_OVER_MAX = 8  # checkpoints that may fail a joiner before it begins without moments

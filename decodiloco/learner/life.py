@@ -32,7 +32,7 @@ from decodiloco.opening import Opening
 from decodiloco.places import Places, open_places
 from decodiloco.times import HANG_SECONDS, LIFE_CLOSE_SECONDS, LIFE_MARGIN_SECONDS
 from streams.errors import Failure, Trouble
-from streams.events import Moments
+from streams.parts import Moments
 
 T = TypeVar("T")
 

@@ -21,7 +21,6 @@ from decodiloco.learner.state import (
 from decodiloco.opening import Opening
 from streams.envelope import Envelope
 from streams.events import (
-    Adoption,
     CheckpointStored,
     DeltaOffered,
     DeltaRefused,
@@ -38,6 +37,7 @@ from streams.events import (
     WindowClosed,
 )
 from streams.frozen import replace
+from streams.parts import Adoption
 
 NOT_FINITE = "not finite"
 UNTOLD_MAX = 64  # adoptions that wait to be told; beyond, only those still worth it do

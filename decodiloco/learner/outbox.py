@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from decodiloco.learner.owed import is_usable
 from decodiloco.learner.state import Copy, Draft, State
-from streams.events import (
-    Adoption,
-    CheckpointStored,
-    DeltaOffered,
-    LearnerJoined,
-    LearnerLeft,
-    Moments,
-    Word,
-)
+from streams.events import CheckpointStored, DeltaOffered, LearnerJoined, LearnerLeft, Word
+from streams.parts import Adoption, Moments
 
 ADOPTIONS_MAX = 64
 

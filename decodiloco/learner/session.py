@@ -32,7 +32,7 @@ from decodiloco.places import Places
 from decodiloco.times import LEAVE_SECONDS_MAX
 from streams.codec import pack, unpack
 from streams.errors import AskedWrongly
-from streams.events import CURSOR_BYTES_MAX
+from streams.parts import CURSOR_BYTES_MAX
 from streams.subjects import checked
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from decodiloco.opening import Opening
-from streams.events import Adoption, LearnerJoined, RunClosed, Word
+from streams.events import LearnerJoined, RunClosed, Word
 from streams.manifest import Manifest
+from streams.parts import Adoption
 
 LeaveReason = Literal["finished", "asked", "preempted", "failed"]
 Refresh = Literal["", "heal", "close"]

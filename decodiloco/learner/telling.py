@@ -29,8 +29,9 @@ from decodiloco.learner.happenings import (
 )
 from decodiloco.learner.machine import changed, untold
 from decodiloco.learner.state import Anchor, Copy, Draft, Fragment, Refresh, State
-from streams.events import Adoption, LearnerLeft
+from streams.events import LearnerLeft
 from streams.frozen import replace
+from streams.parts import Adoption
 
 
 def told(state: State, happening: Happening) -> State:

@@ -27,7 +27,8 @@ from decodiloco.times import (
     SYNCER_TELL_SECONDS,
 )
 from streams.errors import Corrupt, PermissionDenied, Trouble
-from streams.events import LearnerLeft, Moments, RoundOpened, Word, learner_of
+from streams.events import LearnerLeft, RoundOpened, Word, learner_of
+from streams.parts import Moments
 from streams.pulse import Beat
 from streams.tape import Tape
 

@@ -20,7 +20,7 @@ from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, outer_key, report_key
 from decodiloco.store.small import read_small
 from decodiloco.store.tensors import TensorBlob, open_tensors
-from streams.events import LeftOut
+from streams.parts import LeftOut
 
 __all__ = [
     "Abandoned",

@@ -41,7 +41,7 @@ from decodiloco.merge.rules import (
 )
 from decodiloco.merge.self_test import self_test
 from decodiloco.store.tensors import Encoded, TensorBlob, encode_tensors
-from streams.events import LeftOut
+from streams.parts import LeftOut
 
 Hear = Callable[[Sequence[Floats]], None]
 

@@ -12,8 +12,8 @@ from decodiloco.fragments.layout import Tensor
 from decodiloco.merge.rules import token_weight
 from decodiloco.store.keys import global_key, outer_key, report_key
 from decodiloco.store.tensors import Encoded, Part
-from streams.events import LeftOut
 from streams.manifest import Manifest
+from streams.parts import LeftOut
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from operator import methodcaller
 from decodiloco.syncer.fates import Account, Fate
 from decodiloco.syncer.grace import average
 from decodiloco.syncer.state import Learner, Offer, State
-from streams.events import Adoption, DeltaOffered, DeltaRefused
+from streams.events import DeltaOffered, DeltaRefused
 from streams.frozen import replace
+from streams.parts import Adoption
 
 UNTOLD_MAX = 4096  # superseded offers that still have to be told; beyond, the oldest are not
 # Refusals that say nothing about tokens: their counters cannot be believed.

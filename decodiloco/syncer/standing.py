@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from decodiloco.merge.gates import OF_THE_STORE
 from decodiloco.syncer.state import Learner, Offer, State
-from streams.events import LeftOut
 from streams.frozen import replace
+from streams.parts import LeftOut
 
 STRIKE = 4
 DISTRUST = 2 * STRIKE

@@ -20,8 +20,8 @@ from decodiloco.syncer.compose import Draft
 from decodiloco.syncer.owed import RaiseHorizon, SweepStore
 from decodiloco.syncer.snapshot import decode_state
 from decodiloco.syncer.state import State
-from streams.events import KEPT_MAX
 from streams.manifest import Manifest
+from streams.parts import KEPT_MAX
 
 Letting = RaiseHorizon | SweepStore
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from decodiloco.config import Gates
-from streams.events import LeftOut
+from streams.parts import LeftOut
 
 ROUNDING = 1e-3  # of a cosine, and a share of a norm: what is so close to a limit proves nothing
 FEW = 3

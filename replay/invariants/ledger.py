@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from decodiloco.opening import Opening
 from streams.envelope import Envelope
 from streams.events import (
-    Adoption,
     CheckpointStored,
     DeltaOffered,
     DeltaRefused,
@@ -20,7 +19,6 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
-    LeftOut,
     MergeAbandoned,
     RoundOpened,
     RunClosed,
@@ -29,6 +27,7 @@ from streams.events import (
     WindowClosed,
 )
 from streams.manifest import Manifest
+from streams.parts import Adoption, LeftOut
 
 OF_THE_STORE = ("missing", "unreachable", "corrupt")
 STRIKE = 4  # marks for a delta that its learner made unfit; a doubted one is worth 1, a sound -1

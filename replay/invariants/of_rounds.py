@@ -10,11 +10,11 @@ from streams.events import (
     DeltaOffered,
     FragmentMerged,
     LearnerLeft,
-    LeftOut,
     MergeAbandoned,
     RoundOpened,
     WindowClosed,
 )
+from streams.parts import LeftOut
 
 CLOCK_SECONDS = 1e-6  # a wait is measured as a difference of two floats
 

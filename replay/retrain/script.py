@@ -19,17 +19,16 @@ from replay.retrain.lives import Life, Writing
 from replay.synthetic.mark import Marks
 from streams.envelope import Envelope
 from streams.events import (
-    Adoption,
     CheckpointStored,
     DeltaOffered,
     DeltaRefused,
     FragmentMerged,
     LearnerJoined,
     LearnerLeft,
-    LeftOut,
     MergeAbandoned,
     RoundOpened,
 )
+from streams.parts import Adoption, LeftOut
 
 Version = tuple[int, int]  # a fragment and its version
 

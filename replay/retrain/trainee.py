@@ -29,7 +29,8 @@ from replay.retrain.lives import Batching, Boundary, Life
 from replay.retrain.script import Script
 from streams.codec import unpack
 from streams.errors import AskedWrongly, Unreadable
-from streams.events import CURSOR_BYTES_MAX, CheckpointStored, DeltaOffered
+from streams.events import CheckpointStored, DeltaOffered
+from streams.parts import CURSOR_BYTES_MAX
 
 Cursor = dict[str, int]
 Versions = Callable[[int, int], Arrays]

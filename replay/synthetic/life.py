@@ -38,7 +38,8 @@ from decodiloco.learner.state import (
 from decodiloco.learner.telling import told
 from replay.synthetic.mark import NAME
 from streams.envelope import Envelope
-from streams.events import Moments, RoundOpened
+from streams.events import RoundOpened
+from streams.parts import Moments
 
 if TYPE_CHECKING:
     from replay.synthetic.seat import Seat

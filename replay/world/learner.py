@@ -36,7 +36,8 @@ from replay.world.process import Process
 from streams.codec import encode_event
 from streams.envelope import Envelope
 from streams.errors import Failure
-from streams.events import Moments, RoundOpened, Word, learner_of, speaker_of
+from streams.events import RoundOpened, Word, learner_of, speaker_of
+from streams.parts import Moments
 from streams.pulse import Beat
 
 if TYPE_CHECKING:

@@ -17,15 +17,9 @@ from decodiloco.store.header import parse_header, render_header
 from decodiloco.store.tensors import Encoded
 from replay.world.model import Arrays
 from streams.codec import encode_event, pack
-from streams.events import (
-    CheckpointStored,
-    DeltaOffered,
-    LearnerJoined,
-    LearnerLeft,
-    Moments,
-    Word,
-)
+from streams.events import CheckpointStored, DeltaOffered, LearnerJoined, LearnerLeft, Word
 from streams.manifest import Manifest
+from streams.parts import Moments
 
 if TYPE_CHECKING:
     from replay.world.world import World

@@ -28,16 +28,16 @@ S3 = f"s3://key{MARK}:secret{MARK}@bucket/prefix"
 ENDPOINT = f"http://{USER}:{PASSWORD}@127.0.0.1:1"
 
 CONFIGS = {
-    "a server with a password": f'nats = "{NATS}"\nstore = "file:///nowhere"',
+    "a server with a password": f'nats = "{NATS}"\nstore = "file:///dev/null/nowhere"',
     "a store with a secret": f'store = "{S3}"',
     "a store's server with a password": f'store = "s3://bucket/x"\nstore_endpoint = "{ENDPOINT}"',
-    "a line that is cut": f'nats = "{NATS}\nstore = "file:///nowhere"',
-    "a password in a table": f'store = "file:///nowhere"\n[here.nats]\nurl = "{NATS}"',
-    "a list of addresses": f'store = "file:///nowhere"\nnats = ["{NATS}"]',
+    "a line that is cut": f'nats = "{NATS}\nstore = "file:///dev/null/nowhere"',
+    "a password in a table": f'store = "file:///dev/null/nowhere"\n[here.nats]\nurl = "{NATS}"',
+    "a list of addresses": f'store = "file:///dev/null/nowhere"\nnats = ["{NATS}"]',
     "a store that is none": f'store = "{S3.replace("s3:", "s4:")}"',
     "an address with a slash too few": f'store = "f"\nnats = "{NATS.replace("//", "/")}"',
-    "an unknown setting": f'store = "file:///nowhere"\npassword = "{NATS}"',
-    "a query that is none": f'store = "file:///nowhere"\nnats = "{NATS}?token=1"',
+    "an unknown setting": f'store = "file:///dev/null/nowhere"\npassword = "{NATS}"',
+    "a query that is none": f'store = "file:///dev/null/nowhere"\nnats = "{NATS}?token=1"',
 }
 COMMANDS = {
     "decodiloco": (
@@ -155,7 +155,7 @@ def test_no_command_tells_a_secret_of_an_address(shell: Shell, place: str) -> No
     [f"here.nats={NATS}", f"here.store={S3}", f"here.nats={NATS}/x", f"here.store={NATS}", NATS],
 )
 def test_no_command_tells_a_secret_that_was_set_at_the_door(shell: Shell, setting: str) -> None:
-    config = shell.config('store = "file:///nowhere"\nnats = "nats://127.0.0.1:1"')
+    config = shell.config('store = "file:///dev/null/nowhere"\nnats = "nats://127.0.0.1:1"')
     for words in (("open",), ("learner", "--id", "a"), ("doctor",)):
         typed = (*words, "--config", config, "--set", setting)
         assert_silent(shell, shell.types("decodiloco", *typed), typed)
@@ -163,7 +163,7 @@ def test_no_command_tells_a_secret_that_was_set_at_the_door(shell: Shell, settin
 
 @pytest.mark.parametrize("spoil", ["a letter", "a line", "its role", "open to all"])
 def test_no_command_tells_the_seed_of_a_key(shell: Shell, spoil: str) -> None:
-    config = load_config(shell.config('store = "file:///nowhere"\nnats = "nats://127.0.0.1:1"'))
+    config = load_config(shell.config('store = "file:///dev/null/nowhere"\nnats = "nats://127.0.0.1:1"'))
     make_keys(config, shell.folder / "keys", [Wanted("learner", "a")])
     path = shell.folder / "keys" / "learner-a.nk"
     lines = path.read_text().splitlines()
@@ -186,7 +186,7 @@ def test_no_command_tells_the_seed_of_a_key(shell: Shell, spoil: str) -> None:
 
 
 def test_what_holds_a_secret_does_not_show_it(shell: Shell) -> None:
-    config: Config = load_config(shell.config(f'nats = "{NATS}"\nstore = "file:///nowhere"'))
+    config: Config = load_config(shell.config(f'nats = "{NATS}"\nstore = "file:///dev/null/nowhere"'))
     shown = [repr(config), str(config), repr(config.here), repr(parse_address(NATS))]
     with pytest.raises(Exception) as caught:
         check_places(load_config(shell.config(f'store = "{S3}"\nnats = "{NATS}?key=none.nk"')))

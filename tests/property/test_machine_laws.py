@@ -111,6 +111,7 @@ def test_a_snapshot_holds_every_field_and_the_digest_those_of_the_design(name: s
         "superseded": ((1, 0),),
         "speakers": {"operator": (1, 1)},
         "timings": replace(state.timings, merge_seconds=9.0),
+        "retention": replace(state.retention, asked=7),
         "closing": "asked",
         "closing_rounds": (1, 2, 3, 4),
         "closed": closed(),

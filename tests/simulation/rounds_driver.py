@@ -33,8 +33,9 @@ from decodiloco.syncer.drafting import Waited, from_letter, from_merge, from_tim
 from decodiloco.syncer.machine import fold
 from streams.codec import encode_event
 from streams.envelope import Envelope, Source
-from streams.events import CheckpointStored, Moments, Word, speaker_of
+from streams.events import CheckpointStored, Word, speaker_of
 from streams.inbox import Letter
+from streams.parts import Moments
 from tests.builders import manifest
 from tests.desk import Desk, delta_manifest
 

@@ -134,7 +134,9 @@ def test_a_run_reaches_the_servers_that_the_manifests_start(path: Path) -> None:
     names = [f"nats-{index}.nats" for index in range(nats["spec"]["replicas"])]
     assert config.here.nats.split(",") == [f"nats://{name}:4222" for name in names]
     assert config.run.tape_replicas == len(names)
-    routes = re.findall(r'"nats://([^:"]+):6222"', text_of("deploy/kubernetes/cluster/cluster.conf"))
+    routes = re.findall(
+        r'"nats://([^:"]+):6222"', text_of("deploy/kubernetes/cluster/cluster.conf")
+    )
     assert routes == names
     if config.here.store_endpoint is not None:
         assert config.here.store_endpoint == "http://object-store:8333"

@@ -141,5 +141,5 @@ def test_doctor_says_what_failed_and_goes_on(config: Path) -> None:
     told = run("doctor", "--config", str(config))
     lines = told.stdout.splitlines()
     assert told.returncode == 3
-    assert [line.split()[0] for line in lines[:3]] == ["ok", "FAILED", "ok"]
-    assert "127.0.0.1:1" in lines[1]
+    assert [line.split()[0] for line in lines[:4]] == ["ok", "ok", "FAILED", "ok"]
+    assert "127.0.0.1:1" in lines[2]

@@ -72,7 +72,10 @@ def test_the_digest_covers_the_run_and_nothing_of_the_place() -> None:
         ({"name": "No Good"}, "run.name: 'No Good': use 1 to 48 of a-z"),
         ({"outer": {"lr": float("inf")}}, "run.outer.lr"),
         ({"model": {"width": 100, "heads": 3}}, r"heads \(3\) must divide width \(100\)"),
-        ({"times": {"takeover_seconds": 0.6}}, "takeover_seconds must be at least 2 x heartbeat_seconds: 0.6 s is less than 1 s"),
+        (
+            {"times": {"takeover_seconds": 0.6}},
+            "takeover_seconds must be at least 2 x heartbeat_seconds: 0.6 s is less than 1 s",
+        ),
         ({"times": {"lost_seconds": 1.5}}, "lost_seconds must be at least takeover_seconds"),
         ({"times": {"orphan_seconds_max": 9}}, "orphan_seconds_max must be at least lost_seconds"),
         ({"window": {"overlap": "most"}}, "run.window.overlap"),

@@ -15,8 +15,9 @@ from replay.diff.report import report_lines, side_by_side, told_as_json
 from replay.diff.walk import Comparison, Side, compare
 from streams.codec import seal
 from streams.envelope import Envelope, genesis
-from streams.events import Event, LeftOut
+from streams.events import Event
 from streams.frozen import replace
+from streams.parts import LeftOut
 from tests.builders import (
     RUN,
     closed,

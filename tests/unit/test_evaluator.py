@@ -75,7 +75,8 @@ class Trial:
         first = tuple(self.put(fragment, 0, 0.0) for fragment in range(2))
         payload, _ = encode_opening(Opening(run, self.layout, first))
         manifest = put_small(self.store, lambda one: opening_key(RUN, one), payload)
-        await self.append(opened(config_digest=run.digest, opening=manifest))
+        layout = self.layout.digest
+        await self.append(opened(config_digest=run.digest, layout_digest=layout, opening=manifest))
 
     def merge(self, round: int, fragment: int, version: int, add: float) -> FragmentMerged:
         parameters = self.put(fragment, version, add)

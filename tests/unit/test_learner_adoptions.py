@@ -7,6 +7,7 @@ from decodiloco.learner.outbox import ADOPTIONS_MAX, next_word
 from decodiloco.learner.owed import owed_beside
 from decodiloco.learner.state import Offer
 from streams import events as facts
+from streams import parts
 from streams.frozen import replace
 from tests.builders import abandoned
 from tests.unit.test_learner_machine import DELTA, Learner
@@ -88,7 +89,7 @@ def test_an_adoption_waits_for_a_word_whose_cursor_has_reached_its_step() -> Non
     learner.tell(told_of.Adopted(((2, 1),)))
     learner.fact(first)
     learner.tell(told_of.Stepped(10, 2.0, b"far", 1.0))
-    early = facts.Adoption(
+    early = parts.Adoption(
         fragment=2, version=1, learner_step=3, tokens_trained=30, fetch_seconds=0.5
     )
     assert learner.state.adoptions == (early,)
@@ -128,7 +129,7 @@ def test_under_carry_what_overlaps_an_offer_in_a_closed_window_is_not_said() -> 
     learner.close_window(5, position)
     learner.tell(told_of.OfferStored(ask.round, ask.copy, DELTA, 0.5))
     assert (learner.state.making, learner.state.drafts) == ((), ())
-    left_out = facts.LeftOut(position=position, reason="absent")
+    left_out = parts.LeftOut(position=position, reason="absent")
     learner.fact(abandoned(5, left_out=(left_out,)))
     learner.step(0)
     (again,) = [ask for ask in owed_beside(learner.state) if isinstance(ask, Offer)]

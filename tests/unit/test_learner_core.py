@@ -28,9 +28,9 @@ from streams.events import (
     LearnerJoined,
     LearnerLeft,
     LearnerLost,
-    LeftOut,
     MergeAbandoned,
 )
+from streams.parts import LeftOut
 from tests.hand_run import HandRun, plain_run, small_model, train
 
 

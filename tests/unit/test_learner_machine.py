@@ -22,6 +22,7 @@ from decodiloco.learner.state import (
 )
 from decodiloco.learner.telling import told
 from streams import events as facts
+from streams import parts
 from streams.codec import seal
 from streams.events import Event
 from tests.builders import abandoned, digest, joined, manifest
@@ -100,7 +101,7 @@ class Learner:
             )
         )
 
-    def merge(self, round_: int, *positions: int, left_out: tuple[facts.LeftOut, ...] = ()) -> None:
+    def merge(self, round_: int, *positions: int, left_out: tuple[parts.LeftOut, ...] = ()) -> None:
         fragment = (round_ - 1) % 4
         self.fact(
             facts.FragmentMerged(
@@ -159,14 +160,14 @@ def test_what_earlier_lives_said_moves_counters_and_cursor(learner: Learner) -> 
     word = learner.answer()
     again = Learner()
     again.fact(joined("a", nonce=b"o" * 16))
-    adoption = facts.Adoption(
+    adoption = parts.Adoption(
         fragment=1, version=1, learner_step=5, tokens_trained=50, fetch_seconds=0.0
     )
     again.fact(word.model_copy(update={"adopted": (adoption,)}))
     assert (again.state.learner_step, again.state.tokens_trained) == (5, 50)
     assert again.state.cursor == b"c"
     again.tell(told_of.Loaded((0, 0, 0, 0), NONCE))
-    said = join_word(again.state, "home", "f", facts.Moments(source="zero", age_steps=0))
+    said = join_word(again.state, "home", "f", parts.Moments(source="zero", age_steps=0))
     assert (said.learner_step, said.tokens_trained, said.nonce) == (5, 50, NONCE)
 
 
@@ -280,7 +281,7 @@ def test_superseded_offers_and_offers_left_out_are_no_longer_waited_for(learner:
     learner.close_window(1, superseded=(first,))
     learner.close_window(2, second)
     assert [sent.position for sent in learner.state.sent] == [second]
-    learner.merge(2, left_out=(facts.LeftOut(position=second, reason="blob missing"),))
+    learner.merge(2, left_out=(parts.LeftOut(position=second, reason="blob missing"),))
     assert learner.state.sent == () and learner.state.refresh == ""
 
 

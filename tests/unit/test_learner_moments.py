@@ -16,7 +16,8 @@ from decodiloco.learner.joining import PASSED_OVER_MAX, take_moments
 from decodiloco.learner.machine import begin
 from decodiloco.learner.state import Checkpoint, State
 from decodiloco.store.memory import MemoryStore
-from streams.events import LearnerJoined, Moments, PassedOver
+from streams.events import LearnerJoined
+from streams.parts import Moments, PassedOver
 from tests.builders import manifest
 from tests.desk import opening_of
 from tests.hand_run import small_model, train_plainly

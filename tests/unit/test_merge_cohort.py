@@ -13,7 +13,7 @@ from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder, merge_fragm
 from decodiloco.merge.report import Report, decode_report
 from decodiloco.store.tensors import encode_tensors
 from replay.invariants.cohort import stranger
-from streams.events import LeftOut
+from streams.parts import LeftOut
 from tests.lies import with_squares
 from tests.merge_orders import TENSORS, Arrays, FragmentBench, digests
 

@@ -19,8 +19,8 @@ from decodiloco.store.codecs import decode, encode
 from decodiloco.store.header import Header, parse_header, render_header
 from decodiloco.store.keys import global_key
 from decodiloco.store.tensors import Encoded, encode_tensors, read_tensors
-from streams.events import LeftOut
 from streams.manifest import Manifest
+from streams.parts import LeftOut
 from tests.merge_orders import (
     TENSORS,
     Arrays,

@@ -10,7 +10,8 @@ from decodiloco.merge.self_test import self_test
 from replay.fact_bytes import Named, checks_of
 from replay.facts_check import FactsCheck
 from replay.refold import refold
-from streams.events import FragmentMerged, LearnerLost, LeftOut
+from streams.events import FragmentMerged, LearnerLost
+from streams.parts import LeftOut
 from tests.chaos.poison import BAD, PoisonedRun, told_of
 from tests.plain_fold import PlainFold
 from tests.trained_run import CORPUS, small_run

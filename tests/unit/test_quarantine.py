@@ -15,8 +15,9 @@ from replay.errors import InvariantBroken
 from replay.invariants.ledger import Ledger
 from replay.invariants.of_gates import QuarantinedForStrikes
 from streams.envelope import Envelope
-from streams.events import DeltaRefused, LearnerLost, LeftOut
+from streams.events import DeltaRefused, LearnerLost
 from streams.frozen import replace
+from streams.parts import LeftOut
 from tests.builders import checkpointed, left
 from tests.desk import Desk
 

@@ -21,13 +21,13 @@ from streams.events import (
     Event,
     FragmentMerged,
     LearnerJoined,
-    LeftOut,
     MergeAbandoned,
     RoundOpened,
     RunClosing,
     SnapshotStored,
     WindowClosed,
 )
+from streams.parts import LeftOut
 from tests.builders import abandoned, evaluated, merged
 from tests.merge_orders import FragmentBench
 from tests.real_run import RealRun

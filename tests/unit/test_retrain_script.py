@@ -17,7 +17,8 @@ from replay.retrain.lives import Batching, Writing
 from replay.retrain.outcome import Rerun, Row, Tally
 from replay.retrain.report import report_lines, told_as_json, verdict
 from replay.retrain.script import Script, read_script
-from streams.events import Event, Moments
+from streams.events import Event
+from streams.parts import Moments
 from tests.builders import (
     abandoned,
     adopted,
