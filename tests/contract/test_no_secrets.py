@@ -163,7 +163,9 @@ def test_no_command_tells_a_secret_that_was_set_at_the_door(shell: Shell, settin
 
 @pytest.mark.parametrize("spoil", ["a letter", "a line", "its role", "open to all"])
 def test_no_command_tells_the_seed_of_a_key(shell: Shell, spoil: str) -> None:
-    config = load_config(shell.config('store = "file:///dev/null/nowhere"\nnats = "nats://127.0.0.1:1"'))
+    config = load_config(
+        shell.config('store = "file:///dev/null/nowhere"\nnats = "nats://127.0.0.1:1"')
+    )
     make_keys(config, shell.folder / "keys", [Wanted("learner", "a")])
     path = shell.folder / "keys" / "learner-a.nk"
     lines = path.read_text().splitlines()
@@ -186,7 +188,9 @@ def test_no_command_tells_the_seed_of_a_key(shell: Shell, spoil: str) -> None:
 
 
 def test_what_holds_a_secret_does_not_show_it(shell: Shell) -> None:
-    config: Config = load_config(shell.config(f'nats = "{NATS}"\nstore = "file:///dev/null/nowhere"'))
+    config: Config = load_config(
+        shell.config(f'nats = "{NATS}"\nstore = "file:///dev/null/nowhere"')
+    )
     shown = [repr(config), str(config), repr(config.here), repr(parse_address(NATS))]
     with pytest.raises(Exception) as caught:
         check_places(load_config(shell.config(f'store = "{S3}"\nnats = "{NATS}?key=none.nk"')))
