@@ -68,7 +68,7 @@ async def story(tmp_path: Path) -> None:
 
         await until(lambda: (exporter.value("step") or 0) >= 6, "six merges")
         assert exporter.value("syncer_is_leader", syncer="one") == 1
-        assert exporter.value("learner_heard", learner="a") == 1
+        await until(lambda: exporter.value("learner_heard", learner="a") == 1, "a is heard")
         assert exporter.value("closed") == 0
         assert (exporter.value("stream_bytes", stream="TAPE_tiny") or 0) > 1000
         assert exporter.value("tape_lag_facts", component="exporter") is not None

@@ -148,6 +148,9 @@ def test_a_whole_run_with_a_key_for_each_and_no_secret_in_sight(
                 )
             ),
             "evaluator_evaluator: api.shut.STREAM.INFO.IN_shut_home",
+            # Asked by an exporter only.
+            "viewer_viewer: api.shut.STREAM.INFO.IN_shut_home",
+            "viewer_viewer: api.shut.INFO",
         }
 
 

@@ -79,8 +79,8 @@ def _not_finite_passes() -> list[Change]:
 def _no_clip() -> list[Change]:
     right = one_pass.plan_merge
 
-    def wrong(rule: Any, shares: Any, squares: Any, clipping: Any) -> Any:
-        return right(rule, shares, squares, replace(clipping, norm_clip=None))
+    def wrong(rule: Any, shares: Any, squares: Any, clipping: Any, gram: Any = None) -> Any:
+        return right(rule, shares, squares, replace(clipping, norm_clip=None), gram)
 
     return [(one_pass, "plan_merge", wrong)]
 

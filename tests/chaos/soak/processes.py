@@ -19,6 +19,7 @@ from pathlib import Path
 AGAIN_SECONDS = 0.5
 STOP_SECONDS_MAX = 15.0
 TAIL_BYTES = 4096
+ENDS = ("learner ", "syncer ", "decodiloco: ")  # how our own commands say why they end
 DUTY_SECONDS = 0.4
 
 
@@ -177,4 +178,5 @@ class Processes:
         with (self._logs / f"{seat.name}.log").open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
             lines = log.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1][:400] if lines else "it said nothing"
+        own = [line for line in lines if line.startswith(ENDS)]  # a library may say more after it
+        return (own or lines or ["it said nothing"])[-1][:400]
