@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from decodiloco.times import close_seconds
-from decodiloco.visit import Address, Visit, visited
+from decodiloco.visit import Address, Visit, records_to, visited
 from streams.errors import Trouble
 from streams.events import RunClosed, RunClosing, Word
 
@@ -23,11 +23,9 @@ async def close_run(address: Address) -> str:
     """
     async with visited(address, SPEAKER) as visit:
         last = await visit.tape.last()
-        after, told = 0, None
-        while after < last:
-            for envelope in await visit.tape.read(after):
-                after = envelope.position
-                told = _told(envelope.event, after) or told
+        told = None
+        async for envelope in records_to(visit.tape, last):
+            told = _told(envelope.event, envelope.position) or told
         if told is not None:
             return f"run {address.run}: {told} already"
         word = RunClosing(speaker=SPEAKER, life=new_life(), said=1, reason="asked")

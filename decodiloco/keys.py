@@ -116,9 +116,8 @@ async def apply_keys(config: Config, folder: Path) -> list[str]:
     from streams.jetstream import connect  # the NATS client loads only where it is used
     from streams.provision import provision_readers
 
-    learners = [each for each in _made(folder, config.run.name) if each.role == "learner"]
-    operator = config.here.nats_key or str(folder / "operator.nk")
-    connection = await connect(with_files(config.here.nats, operator, config.here.nats_ca), "keys")
+    learners = learners_in(folder, config.run.name)
+    connection = await connect(operators_door(config, folder), "keys")
     try:
         await connection.tape(config.run.name).last()
         for identity in learners:
@@ -126,6 +125,17 @@ async def apply_keys(config: Config, folder: Path) -> list[str]:
     finally:
         await connection.close()
     return sorted(each.id for each in learners)
+
+
+def learners_in(folder: Path, run: str) -> list[Identity]:
+    """The learners that have a key in this folder. Raises AskedWrongly if nobody at all has."""
+    return [each for each in _made(folder, run) if each.role == "learner"]
+
+
+def operators_door(config: Config, folder: Path) -> str:
+    """The servers' address with the config's key, or with the operator's from this folder."""
+    key = config.here.nats_key or str(folder / "operator.nk")
+    return with_files(config.here.nats, key, config.here.nats_ca)
 
 
 def store_policies(config: Config, folder: Path) -> dict[str, Any]:

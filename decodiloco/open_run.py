@@ -18,13 +18,13 @@ from decodiloco.learner.joining import as_config, read_opening
 from decodiloco.opening import Opening, encode_opening, run_opened
 from decodiloco.places import Places
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import global_key, opening_key
+from decodiloco.store.keys import global_key, opening_key, prefixes_of
 from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import encode_tensors
 from decodiloco.syncer.state import RULES
 from streams.codec import seal
 from streams.envelope import genesis
-from streams.errors import StreamExists
+from streams.errors import StreamExists, StreamMissing
 from streams.events import RunOpened
 from streams.manifest import Manifest
 from streams.tape import Refused, Tape, append_surely
@@ -34,9 +34,9 @@ def open_run(config: Path | str | Config, model: nn.Module, places: Places | Non
     """Opens the run that the config describes, with this model's parameters as version 0.
 
     Raises StreamExists when the run is open already, ConfigDiffers when it is open under another
-    config, ConfigInvalid when the model has too few tensors for `run.fragments`, ModelUnfit for
-    a model that cannot be trained here. `places` are used in place of the config's addresses,
-    and left open.
+    config, StreamMissing when its tape is lost and its archive is not, ConfigInvalid when the model
+    has too few tensors for `run.fragments`, ModelUnfit for a model that cannot be trained here.
+    `places` are used in place of the config's addresses, and left open.
     """
     config = as_config(config)
     ours = trained(model)
@@ -64,6 +64,7 @@ async def _open(config: Config, ours: Trained, places: Places | None) -> None:
 
 async def _append(config: Config, ours: Trained, tape: Tape, store: BlobStore) -> None:
     await _check_empty(config, tape, store)
+    await asyncio.to_thread(_check_never_archived, config.run.name, store)
     opening = await asyncio.to_thread(store_opening, config.run, ours, store)
     event = run_opened(opening, store.url, RULES)
     first = seal(1, genesis(event.run), 0, config.here.id or "opener", None, time.time(), event)
@@ -80,6 +81,17 @@ async def _check_empty(config: Config, tape: Tape, store: BlobStore) -> None:
     if isinstance(opened, RunOpened) and opened.config_digest != config.run.digest:
         await asyncio.to_thread(read_opening, store, config.run, opened)  # what differs is told
     raise StreamExists(f"run {config.run.name} is open already; learners may join it")
+
+
+def _check_never_archived(run: str, store: BlobStore) -> None:
+    """Raises StreamMissing for a run that had a tape before: it is lost, and would begin anew."""
+    prefix = prefixes_of(run)["archive"]
+    if store.keys(prefix):
+        raise StreamMissing(
+            f"run {run} has no tape any more, and an archive of it in {store.url}: bring it back "
+            "with `decodiloco restore`. To begin anew choose another run.name, or delete "
+            f"{prefix} there"
+        )
 
 
 def store_opening(run: Run, ours: Trained, store: BlobStore) -> Opening:

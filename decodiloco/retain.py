@@ -14,7 +14,7 @@ from decodiloco.close import SPEAKER, ask, new_life
 from decodiloco.store.retention import Named, Needs, going, kept_below, may_go
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.state import State
-from decodiloco.visit import Address, Visit, visited
+from decodiloco.visit import Address, Visit, records_to, visited
 from streams.errors import AskedWrongly
 from streams.events import RetentionAsked
 
@@ -91,7 +91,7 @@ async def retain(address: Address, keep_merges: int, apply: bool) -> Told:
 
 def told_of(state: State, facts: list[Named], keep_merges: int) -> Told:
     """What these facts' blobs come to; `facts` name all that may go and is not gone yet."""
-    needs = Needs(tuple(state.offers), state.versions, state.versions)
+    needs = Needs(frozenset(state.offers), state.versions, state.versions)
     gone = going(state.run, facts, state.position, kept_below(facts, state.position, needs))
     every = going(state.run, facts, state.position, ())
     horizon = state.retention.horizon
@@ -113,14 +113,13 @@ async def _read(visit: Visit) -> tuple[State, list[Named]]:
     """The run as it stands, and the facts whose bytes no horizon let go of."""
     state, facts = begin(visit.opening), []
     last = await visit.tape.last()
-    while state.position < last:
-        for envelope in await visit.tape.read(state.position):
-            state = fold(state, envelope)
-            if may_go(envelope.event):
-                facts.append(Named(envelope.position, envelope.event))
+    async for envelope in records_to(visit.tape, last):
+        state = fold(state, envelope)
+        if may_go(envelope.event):
+            facts.append(Named(envelope.position, envelope.event))
     horizon = state.retention.horizon
     if horizon is not None:
-        kept = horizon.kept
+        kept = frozenset(horizon.kept)
         facts = [each for each in facts if each[0] > horizon.position or each[0] in kept]
     return state, facts
 

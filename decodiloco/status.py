@@ -14,7 +14,7 @@ from rich.text import Text
 from decodiloco.config import Times
 from decodiloco.status_view import Followed, Report, followed, lines_of, report_of
 from decodiloco.times import REFRESH_SECONDS, listen_seconds, silent_seconds
-from decodiloco.visit import Address, Visit, visited
+from decodiloco.visit import Address, Visit, records_to, visited
 from streams.pulse import Beat
 
 
@@ -88,9 +88,8 @@ async def _show(visit: Visit, told: Followed, heard: Heard, as_json: bool) -> No
 
 async def _catch_up(visit: Visit, told: Followed) -> None:
     last = await visit.tape.last()
-    while told.state.position < last:
-        for envelope in await visit.tape.read(told.state.position):
-            told.hear(envelope)
+    async for envelope in records_to(visit.tape, last, told.state.position):
+        told.hear(envelope)
 
 
 class _Plain:

@@ -19,11 +19,12 @@ from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
 from decodiloco.stored_opening import read_opening
 from streams.address import parse_run_address, without_user
+from streams.envelope import Envelope
 from streams.errors import AskedWrongly, ServerUnreachable, StreamMissing
 from streams.events import RunOpened
 from streams.inbox import Inbox
 from streams.pulse import Pulse
-from streams.tape import Tape
+from streams.tape import BATCH_MAX, Tape, read_surely
 
 if TYPE_CHECKING:
     from streams.jetstream import Connection
@@ -114,6 +115,15 @@ async def visited(address: Address, name: str) -> AsyncIterator[Visit]:
             await asyncio.to_thread(store.close)
     finally:
         await connection.close()
+
+
+async def records_to(tape: Tape, last: int, after: int = 0) -> AsyncIterator[Envelope]:
+    """The records behind a position, up to another. Raises ChainBroken where one is missing."""
+    while after < last:
+        records = await read_surely(tape, after, min(BATCH_MAX, last - after))
+        for envelope in records:
+            yield envelope
+        after = records[-1].position
 
 
 async def _opening(store: BlobStore, address: Address, opened: RunOpened) -> Opening:

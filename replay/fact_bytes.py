@@ -192,8 +192,10 @@ def abandoned_again(
     A fact that could not tell all of the unfit tells the first of them.
     """
     left_out = _again(store, order, position).left_out
-    is_full = len(event.left_out) == LEFT_OUT_MAX
-    _check_left_out(left_out[:LEFT_OUT_MAX] if is_full else left_out, event.left_out, position)
+    if len(event.left_out) == LEFT_OUT_MAX:
+        last = max(each.position for each in event.left_out)
+        left_out = tuple(each for each in left_out if each.position <= last)
+    _check_left_out(left_out, event.left_out, position)
     return 0
 
 

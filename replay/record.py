@@ -20,7 +20,7 @@ from replay.times import CATCH_UP_SECONDS, QUIET_SECONDS, SYNC_SECONDS
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, Trouble
 from streams.events import RunClosed, RunOpened
-from streams.tape import BATCH_MAX, Tape
+from streams.tape import BATCH_MAX, Tape, read_surely
 
 QUEUE_MAX = 4 * BATCH_MAX
 
@@ -53,7 +53,8 @@ async def record(tape: Tape, path: Path, voice: Voice) -> Recorded:
     try:
         begun = writer.chain.position
         while writer.chain.position < last:
-            await asyncio.to_thread(writer.append, await tape.read(writer.chain.position))
+            batch = await read_surely(tape, writer.chain.position)
+            await asyncio.to_thread(writer.append, batch)
             voice.tell(writer.chain.position, last)
         return await _sealed(writer, begun)
     finally:

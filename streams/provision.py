@@ -151,14 +151,17 @@ async def _ensure(connection: Connection, wanted: dict[str, Any]) -> None:
         metadata = dict(wanted["metadata"])
         if is_inbox:
             metadata["life"] = secrets.token_hex(8)
-        info = await _create(connection, {**wanted, "metadata": metadata})
+        info = await create_stream(connection, {**wanted, "metadata": metadata})
     _check(info["config"], wanted)
     if is_inbox:
         life_of(info)
 
 
-async def _create(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:
-    """A cluster that has just started may not know all its servers yet: it is given some time."""
+async def create_stream(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:
+    """Makes a stream; what the server says of it, or of one of that name which is there already.
+
+    A cluster that has just started may not know all its servers yet: it is given some time.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PEERS_SECONDS
     while True:

@@ -13,7 +13,7 @@ from streams.errors import StreamExists
 from streams.jetstream import Connection
 from streams.jetstream_tape import RESTORING
 from streams.link import STREAM_NOT_FOUND, Declined
-from streams.provision import provision, provision_inboxes, tape_settings
+from streams.provision import create_stream, provision, provision_inboxes, tape_settings
 from streams.subjects import tape_stream
 from streams.times import STREAM_SECONDS
 
@@ -27,11 +27,11 @@ async def begin(connection: Connection, run: str, replicas: int) -> int:
     settings = _marked(run, replicas)
     name = tape_stream(run)
     try:
-        info = await connection.wire.api(f"STREAM.INFO.{name}")
+        info = await connection.wire.ask(f"STREAM.INFO.{name}")
     except Declined as error:
         if error.code != STREAM_NOT_FOUND:
             raise
-        info = await connection.wire.api(f"STREAM.CREATE.{name}", settings, seconds=STREAM_SECONDS)
+        info = await create_stream(connection, settings)
     if not _is_marked(info):
         last = int(info["state"]["last_seq"])
         if last:
@@ -40,7 +40,7 @@ async def begin(connection: Connection, run: str, replicas: int) -> int:
                 "restored over it. If they are not worth keeping, stop the run's processes, "
                 f"delete the stream {name} there, and restore again"
             )
-        info = await connection.wire.api(f"STREAM.UPDATE.{name}", settings)
+        info = await connection.wire.api(f"STREAM.UPDATE.{name}", settings, STREAM_SECONDS)
     return int(info["state"]["last_seq"])
 
 
@@ -48,7 +48,7 @@ async def end(connection: Connection, run: str, regions: Sequence[str], replicas
     """Makes the inboxes, or leaves them, and takes the mark away: the run may go on."""
     await provision_inboxes(connection, run, regions)
     settings = tape_settings(run, replicas)
-    await connection.wire.api(f"STREAM.UPDATE.{settings['name']}", settings)
+    await connection.wire.api(f"STREAM.UPDATE.{settings['name']}", settings, STREAM_SECONDS)
     await provision(connection, run, regions, replicas)  # checks every setting
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from streams.envelope import Envelope, genesis
 from streams.errors import ChainBroken, Trouble
 from streams.known_end import shorter
-from streams.times import APPEND_PATIENCE_SECONDS
+from streams.times import APPEND_PATIENCE_SECONDS, SHORTER_SECONDS
 
 BATCH_MAX = 200
 LOOKS_MAX = 5
@@ -109,6 +109,21 @@ async def append_surely(
             )
         await asyncio.sleep(pause_seconds)
         pause_seconds = min(2 * pause_seconds, 2.0)
+
+
+async def read_surely(tape: Tape, after: int, limit: int = BATCH_MAX) -> list[Envelope]:
+    """At least one record after a position at which one is known to stand; at most `limit`.
+
+    Looked at a few times: a leader that was deposed a moment ago may still answer, from its past.
+    Raises ChainBroken for a tape that has lost it.
+    """
+    for look in range(LOOKS_MAX):
+        if look:
+            await asyncio.sleep(SHORTER_SECONDS)
+        records = await tape.read(after, limit)
+        if records:
+            return records
+    raise shorter(f"the tape of run {tape.run}", after + 1, await tape.last())
 
 
 async def _check_not_shorter(tape: Tape, position: int, looks: int) -> None:

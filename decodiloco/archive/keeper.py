@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from decodiloco.archive.segments import archived_to, cut
-from decodiloco.errors import Disagreement, StoreUnreachable
+from decodiloco.errors import StoreUnreachable
 from decodiloco.stopping import heeded
 from decodiloco.store.blobs import BlobStore
 from decodiloco.telemetry import log
@@ -25,7 +25,7 @@ from streams.errors import ServerUnreachable, Trouble
 from streams.events import RunClosed
 from streams.known_end import altered, shorter
 from streams.segment import FACTS_MAX
-from streams.tape import BATCH_MAX, Chain, Tape
+from streams.tape import BATCH_MAX, Chain, Tape, read_surely
 
 LOOKS_MAX = 4  # a leader that was deposed a moment ago may still answer, from its past
 
@@ -56,7 +56,7 @@ class Keeper:
     async def open(cls, tape: Tape, store: BlobStore) -> Keeper:
         """Finds where the archive ends, and that it is an archive of this very tape.
 
-        Raises SegmentCorrupt for a newest segment that was altered, ChainBroken or Disagreement
+        Raises SegmentCorrupt for a newest segment that was altered, ChainBroken
         where tape and archive part.
         """
         chain = await asyncio.to_thread(archived_to, store, tape.run)
@@ -103,12 +103,7 @@ class Keeper:
         records: list[Envelope] = []
         after = self.chain.position
         while after < stop:
-            batch = await self._tape.read(after, min(BATCH_MAX, stop - after))
-            if not batch:
-                raise Disagreement(
-                    f"run {self._tape.run}: the tape said that it goes on to {stop}, and gives "
-                    f"nothing after {after}; is the stream being deleted?"
-                )
+            batch = await read_surely(self._tape, after, min(BATCH_MAX, stop - after))
             records += batch
             after = batch[-1].position
         return records

@@ -16,11 +16,11 @@ from pathlib import Path
 from decodiloco.archive.segments import archived
 from decodiloco.config import Config
 from decodiloco.config_faults import first_difference
-from decodiloco.errors import ConfigDiffers, Disagreement
-from decodiloco.keys import read_roster
+from decodiloco.errors import BlobMissing, ConfigDiffers, Disagreement
+from decodiloco.keys import learners_in, operators_door
 from decodiloco.opening import decode_opening
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import opening_key
+from decodiloco.store.keys import named_by, opening_key
 from decodiloco.store.open_store import open_store
 from decodiloco.store.small import read_small
 from streams.envelope import Envelope
@@ -49,6 +49,8 @@ class Found:
     closed: bool = False
     learners: dict[str, int] = field(default_factory=dict)
     """The step of each living learner's last word."""
+    newest: dict[int, FragmentMerged] = field(default_factory=dict)
+    """The last merge of each fragment: what the run goes on from."""
 
     def take(self, record: Envelope) -> None:
         """One record more."""
@@ -57,8 +59,9 @@ class Found:
         match record.event:
             case RunOpened():
                 self.opened = record.event
-            case FragmentMerged(step=step):
+            case FragmentMerged(step=step, fragment=fragment):
                 self.step = step
+                self.newest[fragment] = record.event
             case LearnerJoined(learner=learner) | DeltaOffered(learner=learner):
                 self.learners[learner] = record.event.learner_step
             case LearnerLeft(learner=learner) | LearnerLost(learner=learner):
@@ -94,12 +97,13 @@ def restore_run(config: Config, folder: Path, keys: Path | None = None) -> Itera
 
     `folder` is that of run.toml, where a recording may lie; `keys` is the folder of the run's keys.
     """
-    roster = read_roster(keys, config.run.name) if keys is not None else {}
-    learners = [each for each in roster.values() if each.role == "learner"]
-    found = asyncio.run(restore(config, learners))
+    door, learners = config.here.nats_door, list[Identity]()
+    if keys is not None:
+        door, learners = operators_door(config, keys), learners_in(keys, config.run.name)
+    found = asyncio.run(restore(config, door, learners))
     yield from found.lines(time.time())
     yield from _set_aside(folder / "run.tape")
-    if config.here.nats_key is not None and not learners:
+    if config.here.nats_key is not None and keys is None:
         yield "its learners have no readers yet: `decodiloco keys RUN.toml --out DIR --apply`"
 
 
@@ -119,12 +123,14 @@ def _set_aside(recording: Path) -> Iterator[str]:
     yield f"{recording}, which may hold facts that are lost, is now {aside.name}"
 
 
-async def restore(config: Config, learners: Sequence[Identity]) -> Found:
+async def restore(config: Config, door: str, learners: Sequence[Identity]) -> Found:
     """Puts the archive of the config's run back onto its servers; `learners` get their readers.
 
-    Raises SegmentCorrupt for an archive with a gap, a fork or an altered segment, ConfigDiffers
-    for that of a run opened with other settings, Trouble where there is none, and StreamExists
-    for a server that holds facts of this run. One that was stopped is ended by the next.
+    `door` is the servers' address, with the operator's key where there are keys. Raises
+    SegmentCorrupt for an archive with a gap, a fork or an altered segment, ConfigDiffers for that
+    of a run opened with other settings, BlobMissing for one whose newest versions are gone,
+    Trouble where there is none, and StreamExists for a server that holds facts of this run. One
+    that was stopped is ended by the next.
     """
     from streams import restoring
     from streams.jetstream import connect  # the NATS client loads only where it is used
@@ -134,13 +140,13 @@ async def restore(config: Config, learners: Sequence[Identity]) -> Found:
     store = await asyncio.to_thread(open_store, config.here.store, config.here.store_endpoint)
     try:
         found = await asyncio.to_thread(examine, config, store)
-        connection = await connect(config.here.nats_door, "restore")
+        connection = await connect(door, "restore")
         try:
             there = await restoring.begin(connection, run.name, run.tape_replicas)
             await put_back(connection.tape(run.name), store, there, found.chain)
-            await restoring.end(connection, run.name, run.regions, run.tape_replicas)
             for identity in learners:
                 await provision_readers(connection, identity)
+            await restoring.end(connection, run.name, run.regions, run.tape_replicas)
         finally:
             await connection.close()
     finally:
@@ -161,6 +167,7 @@ def examine(config: Config, store: BlobStore) -> Found:
             f"run {run} has no archive in {store.url}: `decodiloco "
             "archive` makes one while a run lives; nothing can be restored"
         )
+    _check_bytes(store, found)
     return found
 
 
@@ -200,6 +207,20 @@ async def _check_held(tape: Tape, record: Envelope) -> None:
             f"run {tape.run}: the stream that an earlier restore began holds another fact at "
             f"position {record.position} than the archive; delete the stream and restore again"
         )
+
+
+def _check_bytes(store: BlobStore, found: Found) -> None:
+    """The bytes that the run would go on from: an archive that lags may end below a horizon."""
+    run = found.chain.run
+    for fragment in sorted(found.newest):
+        for key, manifest in named_by(run, found.newest[fragment]):
+            if store.size(key) != manifest.bytes:
+                raise BlobMissing(
+                    f"the archive of run {run} ends at position {found.chain.position}, and the "
+                    f"run cannot go on from there: blob {key} is not in {store.url} any more. "
+                    "A horizon that rose later let go of it, or it is lost: bring it back from a "
+                    f"copy. Nothing was restored; `replay show {store.url}/{run}` tells the facts"
+                )
 
 
 def _next_of(records: Iterator[Envelope]) -> list[Envelope]:

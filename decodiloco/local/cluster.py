@@ -41,6 +41,7 @@ from decodiloco.times import (
     TICK_SECONDS,
     faded_seconds,
 )
+from decodiloco.visit import records_to
 from streams.errors import StreamMissing, Trouble
 from streams.inbox import Inbox
 from streams.nats_server import NatsServer
@@ -134,12 +135,11 @@ class Cluster:
         """Reads what an earlier start left on the tape, so that it is not done again."""
         last = await places.tape.last()
         now = asyncio.get_running_loop().time()
-        while self.story.position < last:
-            for envelope in await places.tape.read(self.story.position):
-                self.story.hear(envelope, now)
-                source = envelope.source
-                if source is not None and source.inbox == self._config.here.region:
-                    self._read = source.life, source.sequence
+        async for envelope in records_to(places.tape, last, self.story.position):
+            self.story.hear(envelope, now)
+            source = envelope.source
+            if source is not None and source.inbox == self._config.here.region:
+                self._read = source.life, source.sequence
         if self.story.position > 1:
             self._display.note(
                 f"continuing run {self.story.run} at step {self.story.step} "

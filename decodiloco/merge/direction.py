@@ -25,6 +25,7 @@ from decodiloco.merge.exact import (
     DotSum,
     Floats,
     SquareSum,
+    in_order,
     rounded,
 )
 
@@ -136,14 +137,14 @@ def agreements(
     owns = [
         unit * dot - itself for unit, dot, itself in zip(voices, heard.cohort, selves, strict=True)
     ]
-    pairs = (heard.squares - sum(selves)) / 2
+    pairs = (heard.squares - in_order(selves)) / 2
     has_voice = [unit > 0.0 for unit in voices]
     if heard.histories and heard.history > 0.0:
         length = math.sqrt(heard.history)
         told = [unit * dot / length for unit, dot in zip(voices, heard.histories, strict=True)]
         owns = [own + cosine for own, cosine in zip(owns, told, strict=True)]
-        owns.append(sum(told))
-        pairs += sum(told)
+        owns.append(in_order(told))
+        pairs += owns[-1]
         has_voice.append(True)
     count = sum(has_voice)
     if count < VOICES_MIN:
@@ -160,9 +161,10 @@ def odd_one_out(
 ) -> int | None:
     """The place of the delta that points elsewhere than the others, or None.
 
-    It agrees with them less than its limit (a share of how they agree with each other), they
-    agree more than chance would have it in so many elements, and nobody agrees less. Behind the
-    deltas' agreements that of the history may stand: if it is the odd one, nobody is left out.
+    It agrees with them less than its limit (a share of how they agree with each other), and they
+    agree more than chance would have it in so many elements. Of several it is the one that agrees
+    least. Behind the deltas' agreements that of the history may stand: if it is the odd one,
+    nobody is left out.
     """
     least = _least(len(found) > len(limits), elements)
     with_history = (*limits, max(limits))

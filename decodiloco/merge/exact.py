@@ -9,7 +9,7 @@ same digests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -32,6 +32,17 @@ def shares(weights: Sequence[Fraction]) -> tuple[float, ...]:
     total = sum(weights, Fraction())
     assert total > 0 and min(weights) >= 0, "weights are not negative, and not all zero"
     return tuple(rounded(float(weight / total)) for weight in weights)
+
+
+def in_order(values: Iterable[float]) -> float:
+    """The sum of a few float64 values, one after the other, each sum rounded.
+
+    Python's own `sum` does so up to 3.11 only: from 3.12 on it makes up for rounding.
+    """
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 def tree_sum(values: Wide) -> float:

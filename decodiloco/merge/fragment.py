@@ -69,6 +69,7 @@ def merge_fragment(
         astray |= (strange := attempt.misdirected(made, len(astray)))
         if not strange:
             return attempt.merged(made, _left_out(unfit | astray))
+        del made  # the next pass has its own: the new version is in memory once
     return Abandoned(_left_out(unfit | astray))
 
 

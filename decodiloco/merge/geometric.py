@@ -57,7 +57,7 @@ def median_scales(
     squares = [float(products[k, k]) for k in range(count)]
     longest = max(squares)
     shares = np.array(weights)
-    if math.isfinite(longest) and longest > 0.0:
+    if np.isfinite(products).all() and longest > 0.0:
         for _ in range(STEPS):
             shares = _step(shares, weights, products, squares, longest * NEAREST**2)
     return tuple(rounded(float(a) * clip) for a, clip in zip(shares, clips, strict=True))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decodiloco.merge.exact import rounded
+from decodiloco.merge.exact import in_order, rounded
 
 CANCELLED = 2.0**-20
 
@@ -31,10 +31,8 @@ def mean_norm(weights: Sequence[float], norms: Sequence[float], clips: Sequence[
 
     A clip shortens a delta and leaves its direction alone, so it stands only here.
     """
-    total = 0.0
-    for weight, norm, clip in zip(weights, norms, clips, strict=True):
-        total += weight * (norm * clip)
-    return total / _sum(weights)
+    lengths = [w * (norm * clip) for w, norm, clip in zip(weights, norms, clips, strict=True)]
+    return in_order(lengths) / in_order(weights)
 
 
 def radial_factor(radial: float, weights: Sequence[float], direction_norm: float) -> float:
@@ -43,13 +41,6 @@ def radial_factor(radial: float, weights: Sequence[float], direction_norm: float
     Each s_k is rounded to 24 bits, so where ||D|| is below 2^-20 of sum(w) rounding, not the
     learners, has chosen the direction. Opposed deltas thus give zeros, never noise at full length.
     """
-    if direction_norm <= CANCELLED * _sum(weights):
+    if direction_norm <= CANCELLED * in_order(weights):
         return 0.0
     return rounded(radial / direction_norm)
-
-
-def _sum(weights: Sequence[float]) -> float:
-    total = 0.0
-    for weight in weights:
-        total += weight
-    return total

@@ -105,8 +105,8 @@ class Counted:
             case MergeAbandoned():
                 self.tally.add("merges_abandoned")
                 self._left_out(event)
-            case LearnerLost(learner=learner):
-                self.tally.add("learners_lost", learner)
+            case LearnerLost(learner=learner, reason=reason):
+                self.tally.add("learners_lost", learner, reason)
             case LearnerJoined(learner=learner):
                 self.tally.add("learners_joined", learner)
             case SyncerTookOver():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from decodiloco.metrics.counted import Counted
 from decodiloco.metrics.tally import Labels, Values
@@ -17,7 +16,7 @@ from decodiloco.syncer.state import Learner
 from streams.pulse import Beat
 from streams.sizes import StreamSize
 
-LEARNER_STATES: tuple[Literal["live", "left", "lost"], ...] = ("live", "left", "lost")
+LEARNER_STATES = ("live", "left", "lost", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ def _of_learners(counted: Counted, report: Report, outlook: Outlook) -> Values:
         for id_ in sorted(learners)
         for fate, tokens in _settled(learners[id_]).items()
     }
-    statuses = [learner.status for learner in learners.values()]
+    statuses: list[str] = [learner.status for learner in learners.values()]
     found["learners"] = {(state,): statuses.count(state) for state in LEARNER_STATES}
     return found
 

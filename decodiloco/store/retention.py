@@ -82,9 +82,10 @@ def going(
     """
     gone: dict[str, Manifest] = {}
     stays: list[str] = []
+    whole = frozenset(kept)
     for position, event in facts:
         named = named_by(run, event)
-        if position > horizon or position in kept:
+        if position > horizon or position in whole:
             stays.extend(key for key, _ in named)
         else:
             gone.update(named)

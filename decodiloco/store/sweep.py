@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterable
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.retention import Named, may_go
 from streams.envelope import Envelope
-from streams.tape import BATCH_MAX, Tape
+from streams.tape import BATCH_MAX, Tape, read_surely
 
 
 async def named_facts(tape: Tape, kept: Iterable[int], after: int, last: int) -> list[Named]:
-    """The facts that name blobs which may go: of these `kept` positions, and of all `after`."""
+    """The facts that name blobs which may go: of these `kept` positions, and of all `after`.
+
+    Raises ChainBroken for a tape that lacks one of them: a kept fact that is passed over is swept.
+    """
     found: list[Named] = []
     for position in kept:
-        found += _naming(await tape.read(position - 1, 1))
+        found += _naming(await read_surely(tape, position - 1, 1))
     while after < last:
-        records = await tape.read(after, min(BATCH_MAX, last - after))
-        assert records, f"the tape ends at {after}, and {last} was folded"
+        records = await read_surely(tape, after, min(BATCH_MAX, last - after))
         found += _naming(records)
         after = records[-1].position
     return found

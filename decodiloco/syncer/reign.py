@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from decodiloco.config import Config
+from decodiloco.errors import BlobMissing
 from decodiloco.places import Places
 from decodiloco.syncer import drafting
 from decodiloco.syncer.carrying import Carrier
@@ -71,7 +72,7 @@ class Reign:
             while self._follower.state.fence == self.fence and not over():
                 await self._turn(carrier)
                 await asyncio.sleep(0)  # a flood of letters must not silence the heartbeat
-                carrier.check()
+                await self._check(carrier)
                 for reader in readers:
                     if reader.done():
                         reader.result()
@@ -89,6 +90,28 @@ class Reign:
                 leader=state.leader,
                 position=state.position,
             )
+
+    async def _check(self, carrier: Carrier) -> None:
+        """Raises what a job has died of, unless another leads by now.
+
+        After a long pause of ours bytes that we still mean to merge may lie below its horizon.
+        """
+        try:
+            carrier.check()
+        except BlobMissing as error:
+            log("syncer").warning("bytes are missing; reading on first", error=str(error))
+            await self._follower.reached(await self._last())
+            if self._follower.state.fence == self.fence:
+                raise
+
+    async def _last(self) -> int:
+        """The tape's end. A server that is away is waited for, as everywhere here."""
+        while True:
+            try:
+                return await self._places.tape.last()
+            except ServerUnreachable as error:
+                log("syncer").warning("the tape does not answer", error=str(error))
+                await asyncio.sleep(self._config.run.times.heartbeat_seconds)
 
     async def _turn(self, carrier: Carrier) -> None:
         """Writes what there is to write, or waits until there may be something."""

@@ -69,7 +69,7 @@ def raise_horizon(
     for key, manifest in _begins_with(there):
         if store.size(key) != manifest.bytes:
             raise BlobMissing(f"blob {key}, with which the horizon would begin, is not there whole")
-    needs = Needs(tuple(there.offers), there.versions, state.versions)
+    needs = Needs(frozenset(there.offers), there.versions, state.versions)
     kept = kept_below(facts, ask.position, needs)
     if len(kept) > KEPT_MAX:
         raise BlobCorrupt(

@@ -16,6 +16,7 @@ from typing import TypeVar
 import torch
 
 from decodiloco.config import Config
+from decodiloco.errors import BlobMissing
 from decodiloco.learner.joining import read_opening
 from decodiloco.places import Places, open_places
 from decodiloco.stopping import first_of, run_until_stopped
@@ -110,8 +111,17 @@ class Evaluator:
                 await self._grown.wait()
 
     async def _report(self, cut: Cut, watch: Watch) -> None:
-        """Evaluates one cut and says its loss. Admission ignores a word's second arrival."""
-        loss = await self._patiently(lambda: asyncio.to_thread(self._loss, cut))
+        """Evaluates one cut and says its loss. Admission ignores a word's second arrival.
+
+        After a pause of ours a horizon may have let go of the cut: then a newer one is due.
+        """
+        try:
+            loss = await self._patiently(lambda: asyncio.to_thread(self._loss, cut))
+        except BlobMissing:
+            await self._read_on()
+            if cut.step in (0, watch.newest.step):
+                raise
+            return
         self._said += 1
         word = EvaluationReported(
             speaker=self._speaker,
@@ -127,6 +137,13 @@ class Evaluator:
         await self._patiently(lambda: inbox.say(word))
         watch.reported.add(cut.step)
         self._log.info("evaluated", step=cut.step, tokens=cut.tokens, loss=round(loss, 4))
+
+    async def _read_on(self) -> None:
+        """Until all that the tape holds now is folded."""
+        last = await self._patiently(self._places.tape.last)
+        while self._position < last:
+            self._grown.clear()
+            await self._grown.wait()
 
     async def _patiently(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Tries again on trouble outside, for as long as a learner would."""

@@ -101,7 +101,6 @@ def _bytes(
     from replay.diff.blobs import Compared, compare_copies, compare_merges
     from replay.diff.merges import first_differing
     from replay.diff.sides import records_of
-    from replay.reach import reach_of
     from streams.manifest import Manifest
 
     one, other = readings
@@ -109,13 +108,13 @@ def _bytes(
         note("no bytes are compared: a store is not found")
         return None
     compared = Compared()
+    reaches = [each.reach() for each in readings]
+    if any(reach.position for reach in reaches):
+        note("bytes beyond a horizon are not compared: " + _horizons(reaches))
     if found.same_run and one.store.url == other.store.url:
         note(f"both tapes name one store, {one.store.url}; name a copy of it with --store-b")
     elif found.same_run:
         first = () if one.opening is None else one.opening.fragments
-        reaches = [reach_of(records_of(each.place, [])) for each in readings]
-        if any(reach.position for reach in reaches):
-            note("bytes beyond a horizon are not compared: " + _horizons(reaches))
 
         def named() -> Iterator[tuple[str, Manifest]]:
             for envelope in islice(records_of(one.place, []), found.agreed.position):
@@ -125,7 +124,14 @@ def _bytes(
                 yield from named_by(one.place.run, envelope.event, first)
 
         compare_copies(compared, named(), one.store, other.store)
-    shown = first_differing(found.pairs, merges)
+    shown = [
+        pair
+        for pair in first_differing(found.pairs, merges)
+        if all(
+            made is None or reach.has(made.position)
+            for made, reach in zip((pair.one, pair.other), reaches, strict=True)
+        )
+    ]
     runs = one.place.run, other.place.run
     compare_merges(compared, shown, runs, one.store, other.store)
     return compared

@@ -6,6 +6,7 @@ Must not decide what differs; it reads two places, and says what could not be re
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -15,6 +16,7 @@ from replay.diff.walk import Side
 from replay.errors import TapeCorrupt
 from replay.place import Place
 from replay.progress import Tell
+from replay.reach import EVERYTHING, Reach
 from replay.state import opened_by, read_opening
 from replay.tape_file import Scan, open_file
 from streams.envelope import Envelope
@@ -39,6 +41,14 @@ class Reading:
     def side(self, tell: Tell) -> Side:
         """The tape as the comparison reads it."""
         return Side(self._until_broken(tell), self.opening, self.place.run)
+
+    def reach(self) -> Reach:
+        """How far back its bytes are kept, as its tape says by now, so far as that can be read."""
+        reach = EVERYTHING
+        with suppress(Corrupt):
+            for envelope in records_of(self.place, []):
+                reach = reach.then(envelope)
+        return reach
 
     def close(self) -> None:
         """Lets go of the store."""

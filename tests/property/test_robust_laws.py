@@ -92,7 +92,7 @@ def test_one_of_four_leaves_each_trimmed_number_between_those_of_the_others(
 
 
 @given(seed=seeds, size=sizes, place=st.integers(0, 3))
-def test_one_of_four_moves_the_median_no_further_than_twice_the_others_spread(
+def test_one_of_four_moves_the_median_no_further_than_three_times_the_others_spread(
     seed: int, size: float, place: int
 ) -> None:
     honest = cohort(seed, 3)

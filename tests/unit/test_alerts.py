@@ -30,6 +30,8 @@ WELL = {
     'decodiloco_offers_total{run="r",learner="a"}': "0+100x60",
     'decodiloco_offers_refused_total{run="r",learner="a",reason="too old"}': "0+1x60",
     'decodiloco_offers_left_out_total{run="r",reason="not finite"}': "0+1x60",
+    'decodiloco_learners{run="r",state="live"}': "4x60",
+    'decodiloco_learners{run="r",state="quarantined"}': "0x60",
     'decodiloco_messages_refused_total{run="r",reason="unreadable"}': "3x60",
     'decodiloco_participation_ratio{run="r"}': "0.75x60",
     'decodiloco_fragment_version{run="r",fragment="0"}': "9x60",
@@ -59,6 +61,7 @@ ILL = {
     "OffersLeftOut": {
         'decodiloco_offers_left_out_total{run="r",reason="not finite"}': "0+1x20 20+10x40"
     },
+    "LearnerQuarantined": {'decodiloco_learners{run="r",state="quarantined"}': "0x20 1x40"},
     "MessagesRefused": {
         'decodiloco_messages_refused_total{run="r",reason="unreadable"}': "3x20 3+1x40"
     },
@@ -111,6 +114,13 @@ def test_nothing_fires_while_all_is_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ILL)
 def test_an_alert_fires_by_itself_for_what_it_is_there_for(name: str, tmp_path: Path) -> None:
     assert fired(tmp_path, ILL[name], 50) == {name}
+
+
+def test_a_learner_that_is_quarantined_again_and_again_is_told_while_it_is_there(
+    tmp_path: Path,
+) -> None:
+    lost = 'decodiloco_learners_lost_total{run="r",learner="d",reason="quarantined"}'
+    assert fired(tmp_path, {lost: "1x40 2x20"}, 50) == {"LearnerQuarantined"}
 
 
 def test_every_alert_is_tried() -> None:

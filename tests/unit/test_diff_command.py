@@ -172,6 +172,22 @@ def test_a_spoilt_element_of_a_copy_is_named_with_its_tensor(tape: Path, tmp_pat
     assert line.endswith("; A's is what the tape names, B's is not")
 
 
+def test_a_broken_tape_with_a_store_of_its_own_is_compared_as_far_as_it_can_be_read(
+    tape: Path, tmp_path: Path
+) -> None:
+    broken = copied(tape, tmp_path / "broken")
+    payload = bytearray(tape.read_bytes())
+    payload[payload.rindex(b"fragment_merged")] ^= 1
+    broken.write_bytes(payload)
+
+    done = diff(tape, broken, "--bytes", "--json")
+
+    assert done.returncode == 1
+    assert "BROKEN: B cannot be read further: the tape breaks at position" in done.stdout
+    told = json.loads(done.stdout.splitlines()[-1])["bytes"]
+    assert (told["blobs"] > 20, told["differ"]) == (True, 0)
+
+
 def test_a_missing_blob_and_one_of_another_size_are_named(tape: Path, tmp_path: Path) -> None:
     copy = copied(tape, tmp_path / "copy")
     first, second, third = sorted(copy.parent.rglob("store/**/outer/f0/*"))[:3]

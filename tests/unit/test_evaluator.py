@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,12 @@ from decodiloco.training.evaluation import held_out_loss, parameters_into
 from decodiloco.training.evaluator import Evaluator
 from decodiloco.training.gpt import build
 from streams.codec import decode_word, seal
+from streams.envelope import Envelope
 from streams.events import EvaluationReported, Event, FragmentMerged
 from streams.manifest import Manifest
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
 from streams.tape import Chain
-from tests.builders import RUN, closed, merged, opened, round_opened
+from tests.builders import RUN, closed, evaluated, merged, opened, round_opened
 
 LIMIT_SECONDS = 60
 Arrays = dict[str, np.ndarray]
@@ -175,6 +177,49 @@ def test_a_config_that_is_not_the_runs_is_refused(tmp_path: Path):
 
     with pytest.raises(ConfigDiffers, match=r"run\.quorum is 2 here and 1 in the run"):
         asyncio.run(asyncio.wait_for(story(), LIMIT_SECONDS))
+
+
+class Paused(MemoryTape):
+    """A tape of which an evaluator that was frozen has not read on beyond a position."""
+
+    looks = 0
+
+    def __init__(self, position: int) -> None:
+        super().__init__(RUN)
+        self._position = position
+        self._reads_on = asyncio.Event()
+
+    async def follow(
+        self, after: int, learner: str | None = None
+    ) -> AsyncGenerator[Envelope, None]:
+        async for envelope in super().follow(after, learner):
+            if envelope.position > self._position:
+                await self._reads_on.wait()
+            yield envelope
+
+    async def last(self) -> int:
+        self.looks += 1
+        if self.looks == 1:
+            return self._position
+        self._reads_on.set()
+        return await super().last()
+
+
+def test_a_cut_that_was_let_go_of_during_a_pause_is_passed_over_for_the_newest(tmp_path: Path):
+    trial = Trial(tmp_path)
+    trial.tape = Paused(3)
+    trial.places = replace(trial.places, tape=trial.tape)
+
+    async def story() -> list[EvaluationReported]:
+        async with asyncio.timeout(LIMIT_SECONDS), trial.admitting():
+            await trial.open()
+            known = evaluated(step=0, versions=(0, 0), dataset_digest=trial.corpus.digest)
+            swept = merged(1, 0, 1)
+            await trial.append(known, swept, trial.merge(2, 0, 2, 0.01), closed(step=3))
+            await trial.evaluator().run()
+            return await trial.reports(2)
+
+    assert [one.step for one in asyncio.run(story())] == [0, 3]
 
 
 def test_a_missing_blob_ends_the_evaluator_with_its_key(tmp_path: Path):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from decodiloco.merge import direction
 from decodiloco.merge.direction import (
     DOUBT,
     Agreement,
@@ -20,7 +21,7 @@ from decodiloco.merge.direction import (
     together,
     units,
 )
-from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, square_sum
+from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, in_order, square_sum
 
 ELEMENTS = 20_000
 FLIP = -0.5
@@ -69,6 +70,17 @@ def test_agreements_are_the_mean_cosines_of_all_pairs() -> None:
         rest = np.mean([cosines[j, k] for j in others for k in others if j < k])
         assert one is not None
         assert (one.own, one.rest) == pytest.approx((own, rest), abs=1e-6)
+
+
+def test_no_sum_of_floats_is_left_to_python_whose_own_changed_its_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tenths = (0.1,) * 10
+    assert in_order(tenths) != math.fsum(tenths)
+    sums = Heard(cohort=(0.3,) * 10, squares=3.0, histories=tenths, history=1.0)
+    told = agreements(sums, (1.0,) * 10, tenths)
+    monkeypatch.setattr(direction, "sum", math.fsum, raising=False)
+    assert agreements(sums, (1.0,) * 10, tenths) == told
 
 
 def test_a_history_is_one_more_voice() -> None:

@@ -215,6 +215,18 @@ UNFIT: dict[str, tuple[Encoded, str]] = {
 }
 
 
+@pytest.mark.parametrize("rule", ["mean", "trimmed", "median"])
+@pytest.mark.parametrize("fault", UNFIT)
+def test_by_any_rule_an_unfit_delta_is_left_out(fault: str, rule: str) -> None:
+    bench = FragmentBench(f"merge-unfit-{list(UNFIT).index(fault)}-{rule}")
+    blob, reason = UNFIT[fault]
+    order = bench.order({**DELTAS, "b": blob})
+    tensors = tuple(one.model_copy(update={"rule": rule}) for one in order.tensors)
+    made = merged_by(bench, replace(order, tensors=tensors))
+    assert [one.position for one in made.left_out] == [12]
+    assert made.left_out[0].reason.startswith(reason)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fault", UNFIT)
 def test_an_unfit_delta_is_left_out_as_if_it_had_not_been(fault: str, threads: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,8 +12,9 @@ from prometheus_client.registry import CollectorRegistry
 from decodiloco.metrics.counted import REASONS_MAX, Counted, reason_class
 from decodiloco.metrics.exporter import Page, listening_place
 from decodiloco.metrics.families import BY_NAME, FAMILIES
-from decodiloco.metrics.measures import Outlook, values_of
+from decodiloco.metrics.measures import LEARNER_STATES, Outlook, values_of
 from decodiloco.metrics.tally import Histogram, Values
+from decodiloco.syncer.state import Learner
 from streams.errors import AskedWrongly
 from streams.pulse import Beat
 from streams.sizes import StreamSize
@@ -146,12 +149,33 @@ def test_losses_takeovers_and_hardships_are_counted() -> None:
     desk.write(evaluated(3.0, said=2))
     desk.write(evaluated(3.2, said=3))
     values = values_of(counted_of(desk), outlook())
-    assert value(values, "learners_lost", "b") == 1
+    assert value(values, "learners_lost", "b", "silent") == 1
     assert value(values, "learners", "lost") == 1
+    assert value(values, "learners", "quarantined") == 0
     assert value(values, "syncer_takeovers") == value(values, "tape_fence") == 2
     assert value(values, "hardships_injected", "kill") == 1
     assert value(values, "evaluation_loss") == 3.2
     assert value(values, "evaluation_loss_best") == 3.0
+
+
+def test_a_quarantined_learner_is_counted_as_such_and_as_live_once_it_has_joined_again() -> None:
+    desk = run_of_two()
+    life = desk.state.learners["b"].incarnation
+    desk.write(
+        lost("b", incarnation=life, reason="quarantined", silent_seconds=0.0, why="direction")
+    )
+    counted = counted_of(desk)
+    values = values_of(counted, outlook())
+    assert value(values, "learners_lost", "b", "quarantined") == 1
+    states = {state: value(values, "learners", state) for state in LEARNER_STATES}
+    assert states == {"live": 1, "left": 0, "lost": 0, "quarantined": 1}
+    desk.join("b")
+    values = values_of(counted_of(desk), outlook())
+    assert (value(values, "learners", "live"), value(values, "learners", "quarantined")) == (2, 0)
+
+
+def test_every_state_of_a_learner_is_counted() -> None:
+    assert set(get_args(get_type_hints(Learner)["status"])) == set(LEARNER_STATES)
 
 
 def test_a_leader_that_is_not_heard_leads_no_more() -> None:

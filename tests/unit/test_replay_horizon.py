@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +44,8 @@ class Swept:
         return self.folder / "run.tape"
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def swept_runs(factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    """Simulated runs that kept four merges; each seed is played when it is asked for."""
     for seed in SEEDS:
         world = play(seed, merges=MERGES)
         if world.case.opening.run.retention.keep_merges != 4:
@@ -52,10 +53,26 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
         told = world.play()
         reach = reach_of(world.tape.records)
         if told.broken is None and reach.kept and not world.store.spoiled:
-            folder = tmp_path_factory.mktemp("swept")
+            folder = factory.mktemp("swept")
             keep(world, folder)
-            return Swept(folder, list(world.tape.records), reach)
-    raise AssertionError("no seed gives a swept run")
+            yield Swept(folder, list(world.tape.records), reach)
+    raise AssertionError("no seed gives another swept run")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    return swept_runs(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def swept(runs: Iterator[Swept]) -> Swept:
+    return next(runs)
+
+
+@pytest.fixture(scope="module")
+def other(swept: Swept, runs: Iterator[Swept]) -> Swept:
+    """Another run than `swept`."""
+    return next(runs)
 
 
 def verified(swept: Swept) -> Proof:
@@ -155,6 +172,20 @@ def test_two_recordings_of_a_swept_run_agree_in_their_bytes(swept: Swept) -> Non
     done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout.splitlines()[-1])["bytes"]["differ"] == 0
+
+
+def test_two_swept_runs_are_not_told_to_miss_what_their_horizons_let_go_of(
+    swept: Swept, other: Swept
+) -> None:
+    words = ["diff", str(swept.tape), str(other.tape), "--bytes", "--json"]
+    done = CliRunner().invoke(cli.app, words)
+
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (done.exit_code, told["same_run"]) == (1, False)
+    assert told["parting"]["position"] < min(swept.reach.position, other.reach.position)
+    assert [each["what"] for each in told["bytes"]["unlike"] if "is not in" in each["what"]] == []
+    note = f"bytes beyond a horizon are not compared: A's is position {swept.reach.position}, "
+    assert note + f"B's is position {other.reach.position}" in done.stderr
 
 
 def test_a_recording_from_before_the_horizon_misses_what_it_cannot_know_to_be_gone(

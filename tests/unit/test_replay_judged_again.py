@@ -11,6 +11,7 @@ import pytest
 from decodiloco.merge.fragment import MergeOrder, merge_fragment
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
+from decodiloco.syncer.drafting import LEFT_OUT_MAX
 from replay.errors import Differs
 from replay.fact_bytes import abandoned_again, fit_to_judge, merged_again
 from replay.verify import Proof
@@ -113,6 +114,25 @@ def test_the_offers_of_an_abandoned_merge_are_judged_again() -> None:
     assert abandoned_again(bench.store, order, event, POSITION) == 0
     with pytest.raises(Differs, match="at 13: lying header: bias; made again, its bytes pass"):
         abandoned_again(bench.store, order, sound, POSITION)
+
+
+def test_of_more_unfit_offers_than_a_fact_can_tell_the_first_are_judged_again() -> None:
+    bench = FragmentBench("again-full")
+    unfit, _ = UNFIT["another shape"]
+    names = [f"l{place:02}" for place in range(LEFT_OUT_MAX + 2)]
+    order = bench.order({**dict.fromkeys(names, unfit), **DELTAS})
+    gone = next(one for one in order.contributions if one.learner == names[3])
+    bench.store.delete(gone.key)
+    made = merge_fragment(order, bench.store)
+    event = abandoned(left_out=made.left_out[:LEFT_OUT_MAX])
+    assert {each.reason.split(":")[0] for each in event.left_out} == {"missing", "wrong shape"}
+
+    judged = tuple(one for one in order.contributions if one is not gone)
+    again = replace(order, contributions=judged)
+    assert abandoned_again(bench.store, again, event, POSITION) == 0
+    hidden = abandoned(left_out=made.left_out[1 : LEFT_OUT_MAX + 1])
+    with pytest.raises(Differs, match="made again, the merge leaves out the offer at 14"):
+        abandoned_again(bench.store, again, hidden, POSITION)
 
 
 @pytest.fixture(scope="module")

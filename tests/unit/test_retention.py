@@ -8,8 +8,10 @@ import pytest
 
 from decodiloco.store.keys import named_by
 from decodiloco.store.memory import MemoryStore
+from decodiloco.store.policies import SWEPT
 from decodiloco.store.retention import Named, Needs, going, kept_below, may_go
 from decodiloco.store.sweep import named_facts, sweep
+from streams.errors import ChainBroken
 from streams.events import EVENTS, CheckpointStored, DeltaOffered, FragmentMerged, SnapshotStored
 from streams.memory import MemoryTape
 from tests.builders import (
@@ -86,6 +88,20 @@ def test_the_facts_to_sweep_are_those_kept_before_and_those_behind() -> None:
 
     assert found == [each for each in FACTS if each.position in (2, 4, 7, 8, 9)]
     assert asyncio.run(named_facts(tape, (1,), after=3, last=3)) == []
+
+
+def test_a_kept_fact_that_is_not_there_is_never_taken_for_one_that_may_go() -> None:
+    tape = MemoryTape(RUN)
+    asyncio.run(tape.append(tape_of([opened(), *(each.event for each in FACTS[:3])])))
+    for kept, last in (((2, 9), 3), ((2,), 9)):
+        with pytest.raises(ChainBroken, match="has lost acknowledged records"):
+            asyncio.run(named_facts(tape, kept, after=3, last=last))
+
+
+def test_whatever_goes_lies_where_a_syncer_may_delete_and_never_in_the_archive() -> None:
+    facts = [Named(2, event) for event in one_of_each() if may_go(event)]
+    kinds = {key.split("/")[1] for key, _ in going(RUN, facts, 2, ())}
+    assert kinds == set(SWEPT) and not kinds & {"archive", "opening"}
 
 
 def test_a_sweep_may_be_broken_off_and_made_again() -> None:

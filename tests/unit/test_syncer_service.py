@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+
+import pytest
 
 from decodiloco.config import Config
+from decodiloco.errors import BlobMissing
 from decodiloco.places import Places
+from decodiloco.store.keys import global_key
 from decodiloco.store.memory import memory_store
+from decodiloco.syncer.compose import Pen
+from decodiloco.syncer.follower import Follower
+from decodiloco.syncer.leadership import Heartbeats
+from decodiloco.syncer.machine import begin
+from decodiloco.syncer.reign import Reign
 from decodiloco.syncer.service import run_syncer
+from streams.codec import seal
+from streams.envelope import Envelope
 from streams.errors import ServerUnreachable
-from streams.events import Event, LearnerLost, RunClosed, SyncerTookOver
+from streams.events import Event, LearnerLost, RunClosed, SyncerTookOver, WindowClosed
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
-from tests.scripted import Story, config_of, open_story
+from tests.builders import took_over
+from tests.scripted import Story, config_of, memory_places, open_story
 
 
 class ShakyTape(MemoryTape):
@@ -109,3 +121,66 @@ def test_a_second_syncer_stands_by_and_both_end_with_the_run() -> None:
         assert (await run.state()).closed is not None
 
     asyncio.run(story())
+
+
+class Paused(MemoryTape):
+    """A tape of which a syncer that was frozen has not read on beyond a position."""
+
+    def __init__(self, run: str, position: int) -> None:
+        super().__init__(run)
+        self._position = position
+        self._reads_on = asyncio.Event()
+
+    async def follow(
+        self, after: int, learner: str | None = None
+    ) -> AsyncGenerator[Envelope, None]:
+        async for envelope in super().follow(after, learner):
+            if envelope.position > self._position:
+                await self._reads_on.wait()
+            yield envelope
+
+    async def last(self) -> int:
+        self._reads_on.set()
+        return await super().last()
+
+
+async def frozen_before_a_merge(name: str, is_succeeded: bool) -> None:
+    """A leader that merges from bytes that are gone, on a tape that may hold another's takeover."""
+    config = config_of(name)
+    times = config.run.times.model_copy(update={"fetch_seconds_max": 0.05})
+    config = config.model_copy(update={"run": config.run.model_copy(update={"times": times})})
+    run = await told(config, memory_places(name))
+    records = await run.places.tape.read(0, 10_000)
+    window = [each for each in records if isinstance(each.event, WindowClosed)][3]
+    tape = Paused(name, window.position)
+    await tape.append(records[: window.position])
+    if is_succeeded:
+        event = took_over("another", fence=2)
+        await tape.append(
+            [seal(window.position + 1, window.digest, 2, "another", None, 0.0, event)]
+        )
+    places = Places(tape, {"home": MemoryInbox(name)}, MemoryPulse(name), run.places.store)
+    follower = Follower(places, begin(run.opening))
+    following = asyncio.create_task(follower.follow())
+    await follower.reached(window.position)
+    state = follower.state
+    (round_,) = state.rounds.values()
+    base = state.fragments[round_.fragment]
+    places.store.delete(global_key(name, round_.fragment, base.version, base.parameters))
+    hearts = Heartbeats("s", times, asyncio.get_running_loop().time)
+    reign = Reign(config, places, follower, hearts, Pen("s", 1))
+    try:
+        async with asyncio.timeout(20):
+            await reign.hold(lambda: False)
+    finally:
+        following.cancel()
+    assert follower.state.leader == "another"
+
+
+def test_a_leader_that_was_frozen_until_its_bytes_were_swept_stands_down() -> None:
+    asyncio.run(frozen_before_a_merge("frozen", is_succeeded=True))
+
+
+def test_a_leader_whose_bytes_are_gone_and_who_leads_still_ends_with_their_key() -> None:
+    with pytest.raises(BlobMissing, match="still/global/"):
+        asyncio.run(frozen_before_a_merge("still", is_succeeded=False))
