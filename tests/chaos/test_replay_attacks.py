@@ -194,8 +194,8 @@ def test_a_store_that_was_moved_is_asked_for_and_taken(run: Path, sound: Path) -
         (("state", "RUN", "-o", ""), 3, "this is no file"),
         (("show", "RUN", "--fragment", 99), 2, "known: 0 to 2"),
         (("verify", "x" * 300), 2, "name too long"),
-        (("verify", "nats://[::1/x"), 2, "is no NATS address"),
-        (("verify", "nats://127.0.0.1:99999/x"), 2, "is no NATS address"),
+        (("verify", "nats://[::1/x"), 2, "write a live run as nats://host:port/run"),
+        (("verify", "nats://127.0.0.1:99999/x"), 2, "write a live run as nats://host"),
         (("verify", "RUN", "--store", "s3://[b/x"), 2, "is no bucket"),
         (
             ("verify", "RUN", "--store", "s3://bucket/x", "--store-endpoint", "http://[::1"),
