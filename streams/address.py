@@ -36,7 +36,7 @@ def parse_address(url: str) -> NatsAddress:
             )
         files[name] = value
     ones = tuple(servers.split(","))
-    shown = ",".join(_shown(one) for one in ones)
+    shown = ",".join(_shown(one, url) for one in ones)
     return NatsAddress(ones, shown, files.get("key"), files.get("ca"))
 
 
@@ -77,14 +77,16 @@ def with_files(url: str, key: str | None, ca: str | None) -> str:
     return ",".join(said.servers) + (f"?{query}" if query else "")
 
 
-def _shown(server: str) -> str:
+def _shown(server: str, url: str) -> str:
     try:
         parts = urlsplit(server)
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path.strip("/"):
-        raise AskedWrongly(f"{without_user(server)!r} is no NATS address: write nats://host:port")
+        raise AskedWrongly(  # the whole of it: a comma in a password would show its first half
+            f"{without_user(url)!r} is no NATS address: write nats://host:port"
+        )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port or 4222}"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streams.connection import Wire
+from streams.errors import ServerUnreachable, Trouble
+from streams.link import Declined
 from streams.subjects import inbox_stream, tape_stream
 
 
@@ -26,17 +29,29 @@ class StreamSize:
     replicas_behind: int
 
 
-async def sizes_of(wire: Wire, run: str, regions: Sequence[str]) -> tuple[StreamSize, ...]:
-    """The tape's and each inbox's size now. Raises Declined, Silent, PermissionDenied."""
+async def sizes_of(
+    wire: Wire, run: str, regions: Sequence[str], untold: Callable[[str, Trouble], None]
+) -> tuple[StreamSize, ...]:
+    """The tape's and each inbox's size now, but of those that cannot be told.
+
+    An inbox is on one server: while that is away, nobody tells its size, and the tape's counts all
+    the more. `untold` hears which stream that is, and why. Raises ServerUnreachable where no server
+    answers at all, and PermissionDenied.
+    """
     account_max = await _account_max(wire)
-    sizes = [_size(await _info(wire, tape_stream(run)), None, account_max)]
-    for region in regions:
-        sizes.append(_size(await _info(wire, inbox_stream(run, region)), region, account_max))
-    return tuple(sizes)
 
+    async def asked(stream: str, region: str | None) -> StreamSize | None:
+        try:
+            return _size(await wire.api(f"STREAM.INFO.{stream}"), region, account_max)
+        except (Declined, ServerUnreachable) as error:
+            untold(stream, error)
+            return None
 
-async def _info(wire: Wire, stream: str) -> dict[str, Any]:
-    return await wire.api(f"STREAM.INFO.{stream}")
+    told = await asyncio.gather(
+        asked(tape_stream(run), None),
+        *(asked(inbox_stream(run, region), region) for region in regions),
+    )
+    return tuple(one for one in told if one is not None)
 
 
 async def _account_max(wire: Wire) -> int | None:

@@ -32,7 +32,7 @@ from streams.events import (
     learner_of,
 )
 
-REASONS_MAX = 64  # a stranger may make up as many as he likes; the rest is counted as one
+REASONS_MAX = 64  # of one metric: a stranger may make up as many as he likes; the rest is one
 _FIRST_WORDS = re.compile(r"[a-zA-Z]+(?: [a-zA-Z]+){0,4}")
 
 
@@ -51,7 +51,7 @@ class Counted:
         self._offered_seconds: dict[int, float] = {}
         self._finished: dict[str, bytes] = {}
         self._closed: RunClosed | None = None
-        self._reasons: set[str] = set()
+        self._reasons: dict[str, set[str]] = {}
         for name in ("syncer_takeovers", "merges_abandoned"):
             self.tally.add(name, by=0)
 
@@ -82,7 +82,7 @@ class Counted:
             case FragmentMerged():
                 self._merged(event, now, live)
             case WindowClosed():
-                self.tally.add("windows_closed", self._reason(event.reason))
+                self.tally.add("windows_closed", self._reason("windows_closed", event.reason))
                 self._observe("quorum_wait_seconds", event.quorum_seconds)
                 self._observe("window_seconds", event.waited_seconds)
             case EvaluationReported(loss=loss):
@@ -98,9 +98,10 @@ class Counted:
     def _count(self, event: object) -> None:
         match event:
             case DeltaRefused():
-                self.tally.add("offers_refused", event.learner, self._reason(event.reason))
+                reason = self._reason("offers_refused", event.reason)
+                self.tally.add("offers_refused", event.learner, reason)
             case MessageRefused():
-                reason = self._reason(event.reason)
+                reason = self._reason("messages_refused", event.reason)
                 self.tally.add("messages_refused", reason, by=event.count)
             case MergeAbandoned():
                 self.tally.add("merges_abandoned")
@@ -114,7 +115,8 @@ class Counted:
             case CheckpointStored(learner=learner):
                 self.tally.add("checkpoints_stored", learner)
             case HardshipInjected(hardship=hardship):
-                self.tally.add("hardships_injected", self._reason(hardship))
+                reason = self._reason("hardships_injected", hardship)
+                self.tally.add("hardships_injected", reason)
             case _:
                 pass
 
@@ -144,17 +146,17 @@ class Counted:
 
     def _left_out(self, merge: FragmentMerged | MergeAbandoned) -> None:
         for one in merge.left_out:
-            self.tally.add("offers_left_out", self._reason(one.reason))
+            self.tally.add("offers_left_out", self._reason("offers_left_out", one.reason))
 
     def _observe(self, name: str, value: float) -> None:
         self.tally.observe(name, value, BY_NAME[name].bounds)
 
-    def _reason(self, text: str) -> str:
-        """A reason without its particulars, as a label that has few values."""
-        words = reason_class(text)
-        if words not in self._reasons and len(self._reasons) >= REASONS_MAX:
+    def _reason(self, name: str, text: str) -> str:
+        """A reason without its particulars, as a label of this metric that has few values."""
+        words, known = reason_class(text), self._reasons.setdefault(name, set())
+        if words not in known and len(known) >= REASONS_MAX:
             return "other"
-        self._reasons.add(words)
+        known.add(words)
         return words
 
 

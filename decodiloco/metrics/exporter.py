@@ -29,8 +29,8 @@ from decodiloco.status import Heard
 from decodiloco.telemetry import log
 from decodiloco.times import METRICS_SECONDS, METRICS_SIZES_SECONDS
 from decodiloco.visit import Address, Visit, visited
-from streams.errors import AskedWrongly, ServerUnreachable
-from streams.link import Silent
+from streams.errors import AskedWrongly, ServerUnreachable, Trouble
+from streams.link import Declined
 from streams.sizes import StreamSize, sizes_of
 
 
@@ -138,10 +138,14 @@ async def _keep_page(visit: Visit, counted: Counted, heard: Heard, page: Page) -
 
 
 async def _sizes(visit: Visit) -> tuple[StreamSize, ...]:
-    """The streams' sizes; none while no server answers: an old size would look like a new one."""
+    """The sizes of the streams that answer; an old size of another would look like a new one."""
     wire, run = visit.connection.wire, visit.opening.run
     try:
-        return await sizes_of(wire, run.name, run.regions)
-    except (ServerUnreachable, Silent) as error:
+        return await sizes_of(wire, run.name, run.regions, _untold)
+    except (Declined, ServerUnreachable) as error:
         log("exporter").warning("the streams' sizes are not told", error=str(error))
         return ()
+
+
+def _untold(stream: str, error: Trouble) -> None:
+    log("exporter").warning("a stream's size is not told", stream=stream, error=str(error))

@@ -59,7 +59,7 @@ FAMILIES: tuple[Family, ...] = (
     _counter("facts", "Facts on the tape, by kind.", "kind"),
     _counter("offers", "Offers admitted.", "learner"),
     _counter("offers_refused", "Offers refused by a word gate.", "learner", "reason"),
-    _counter("offers_left_out", "Offers left out of their merge by a byte gate.", "reason"),
+    _counter("offers_left_out", "Offers left out of their merge, by why.", "reason"),
     _counter("messages_refused", "Messages that could not be read or may not be said.", "reason"),
     _counter("merges", "Merges: versions made.", "fragment"),
     _counter("merges_abandoned", "Merges given up for fewer than a quorum passed the gates."),

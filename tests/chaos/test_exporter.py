@@ -70,7 +70,9 @@ async def story(tmp_path: Path) -> None:
         assert exporter.value("syncer_is_leader", syncer="one") == 1
         await until(lambda: exporter.value("learner_heard", learner="a") == 1, "a is heard")
         assert exporter.value("closed") == 0
-        assert (exporter.value("stream_bytes", stream="TAPE_tiny") or 0) > 1000
+        await until(  # sizes are asked for each few seconds only
+            lambda: (exporter.value("stream_bytes", stream="TAPE_tiny") or 0) > 1000, "its size"
+        )
         assert exporter.value("tape_lag_facts", component="exporter") is not None
 
         cluster.processes["one"].kill()

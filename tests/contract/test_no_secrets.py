@@ -36,6 +36,7 @@ CONFIGS = {
     "a list of addresses": f'store = "file:///dev/null/nowhere"\nnats = ["{NATS}"]',
     "a store that is none": f'store = "{S3.replace("s3:", "s4:")}"',
     "an address with a slash too few": f'store = "f"\nnats = "{NATS.replace("//", "/")}"',
+    "a password with a comma": f'store = "f"\nnats = "nats://{USER}:{PASSWORD},x@127.0.0.1:1"',
     "an unknown setting": f'store = "file:///dev/null/nowhere"\npassword = "{NATS}"',
     "a query that is none": f'store = "file:///dev/null/nowhere"\nnats = "{NATS}?token=1"',
 }
@@ -49,6 +50,10 @@ COMMANDS = {
         ("keys", "--s3-policies", "--out", "keys"),
         ("status",),
         ("close",),
+        ("retain", "--keep-merges", "9"),
+        ("exporter", "--listen", "127.0.0.1:0"),
+        ("archive", "--once"),
+        ("restore", "--config"),
     ),
     "replay": (
         ("record", "-o", "x.tape"),
@@ -56,6 +61,7 @@ COMMANDS = {
         ("state",),
         ("verify", "--json"),
         ("diff", "x"),
+        ("follow", "--verify"),
     ),
 }
 QUICK = ("open", "status", "doctor", "record")  # where each command waits for a server
@@ -135,6 +141,7 @@ ADDRESSES = (
     f"{NATS}/trial?token=x",
     NATS.replace("nats:", "http:") + "/trial",
     NATS.replace("//", "/") + "/trial",
+    f"nats://{USER}:{PASSWORD},x@127.0.0.1:1/trial",
 )
 
 
@@ -143,6 +150,10 @@ def test_no_command_tells_a_secret_of_an_address(shell: Shell, place: str) -> No
     for program, words in (
         ("decodiloco", ("status", place)),
         ("decodiloco", ("close", place)),
+        ("decodiloco", ("retain", place, "--keep-merges", "9")),
+        ("decodiloco", ("exporter", place)),
+        ("decodiloco", ("archive", place, "--once")),
+        ("replay", ("follow", place)),
         ("replay", ("record", place, "-o", "x.tape")),
         ("replay", ("verify", place, "--store", S3)),
         ("replay", ("state", place, "--store-endpoint", ENDPOINT)),

@@ -162,6 +162,13 @@ def test_the_images_carry_the_servers_that_the_tests_ran_with() -> None:
     assert f"torch=={_pinned('torch')}" == variables()["TORCH"]
 
 
+def test_the_constraints_name_a_release_once() -> None:
+    """An audit of the list refuses a name that stands in it twice."""
+    lines = text_of("constraints.txt").splitlines()
+    names = [line.partition("==")[0] for line in lines if "==" in line]
+    assert len(names) == len(set(names))
+
+
 def _pinned(package: str) -> str:
     (version,) = re.findall(rf"^{package}==(.+)$", text_of("constraints.txt"), re.MULTILINE)
     return str(version)

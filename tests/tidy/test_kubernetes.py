@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +110,49 @@ def test_a_pod_is_locked_up_and_has_its_volumes_ports_and_limits(
             assert pod["securityContext"]["runAsNonRoot"] is True
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+ROLES = [
+    (name, pod["containers"][0]["command"])
+    for name, pod, owner in PODS
+    if owner["kind"] == "Job" and "command" in pod["containers"][0]
+]
+ENDS = """#!/bin/sh
+trap 'exit 0' TERM
+echo "$@"
+[ "$1" = ends ] && exit "$2"
+while :; do sleep 0.01; done
+"""
+
+
+def test_whoever_leaves_when_told_runs_in_the_same_shell() -> None:
+    assert [name.split("/")[-1] for name, _ in ROLES] == [
+        "syncers", "learners", "evaluator", "archive",
+    ]  # fmt: skip
+    assert all(command == ROLES[0][1] for _, command in ROLES)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_told", "code"),
+    [(["ends", "0"], False, 0), (["ends", "2"], False, 2), (["stays"], True, 143)],
+)
+def test_a_role_that_was_told_to_stop_is_not_taken_for_done(
+    tmp_path: Path, words: list[str], is_told: bool, code: int
+) -> None:
+    program = tmp_path / "decodiloco"
+    program.write_text(ENDS, encoding="utf-8")
+    program.chmod(0o755)
+    role = subprocess.Popen(
+        [*ROLES[0][1], *words],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert role.stdout is not None and role.stdout.readline().split() == words
+    if is_told:
+        role.send_signal(signal.SIGTERM)
+    assert role.wait(20) == code
+    role.stdout.close()
 
 
 def test_services_and_budgets_select_pods_that_there_are() -> None:

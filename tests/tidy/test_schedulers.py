@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import configparser
 import importlib
+import os
 import re
 import shlex
+import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +33,43 @@ def parsed(line: str) -> Any:
 
 def test_slurm_types_a_command_that_there_is() -> None:
     text = text_of(SBATCH).replace("\\\n", " ")
-    (line,) = re.findall(r"srun (.*) \|\| code", text)
+    (line,) = re.findall(r"srun (.*) & early", text)
     told = parsed(line)
     assert told.info_name == "learner"
     assert told.params["id_"] == "learner-7"
     assert told.params["settings"] == ["here.threads=7"]
     subprocess.run(["bash", "-n", str(ROOT / SBATCH)], check=True)
+
+
+SRUN = """#!/bin/sh
+trap 'exit 0' TERM
+echo begun
+[ -n "$ENDS" ] && exit "$ENDS"
+while :; do sleep 0.01; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_queued_again"), [("0", False), ("2", False), ("3", True), ("", True)]
+)
+def test_a_task_is_queued_again_unless_the_run_is_closed(
+    tmp_path: Path, ends: str, is_queued_again: bool
+) -> None:
+    for name, text in (("srun", SRUN), ("scontrol", '#!/bin/sh\necho "$@"\n')):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    task = subprocess.Popen(
+        ["bash", str(ROOT / SBATCH), "run.toml"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "ENDS": ends,
+             "SLURM_ARRAY_TASK_ID": "3", "SLURM_JOB_ID": "71"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert task.stdout is not None and task.stdout.readline() == "begun\n"
+    if not ends:
+        task.send_signal(signal.SIGTERM)  # the time limit comes
+    said, _ = task.communicate(timeout=20)
+    assert said == ("requeue 71\n" if is_queued_again else "")
 
 
 @pytest.mark.parametrize("unit", UNITS)

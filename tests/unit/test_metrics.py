@@ -126,6 +126,15 @@ def test_strangers_cannot_make_labels_without_bound() -> None:
     assert sum(values["messages_refused"].values()) == REASONS_MAX + 30
 
 
+def test_strangers_cannot_take_the_names_of_other_reasons() -> None:
+    desk = run_of_two()
+    for number in range(REASONS_MAX):
+        word = "".join("abcdefghij"[int(digit)] for digit in str(number))
+        desk.write(message_refused(reason=word, count=1))
+    desk.write(refused("a", reason="too old: 3 versions behind"))
+    assert values_of(counted_of(desk), outlook())["offers_refused"] == {("a", "too old"): 1}
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [

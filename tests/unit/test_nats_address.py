@@ -42,6 +42,8 @@ def test_files_are_added_where_the_address_names_none() -> None:
         "nats://u:x@pw@a/path",
         "nats://u:x@pw@a?password=x",
         "nats://u:pw@[",
+        "nats://u:pw,x@a",
+        "nats://u:x,pw@a",
         "",
     ],
 )
