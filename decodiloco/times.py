@@ -36,7 +36,9 @@ MERGE_PAUSE_SECONDS_MAX = Seconds(
 
 RESEND_SECONDS = Seconds(5.0, "a word to be seen on the tape", "it is said again, under its number")
 LAST_WORD_SECONDS = Seconds(
-    2.0, "a last word that the inbox has, and the tape not", "the learner leaves all the same"
+    2.0,
+    "the first of a leaver's words that the inbox has, and the tape not",
+    "it waits for none behind it either",
 )
 SYNCER_TELL_SECONDS = Seconds(
     2.0, "a syncer that takes a word up", "log and heartbeat say that the syncer is waited for"

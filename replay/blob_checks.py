@@ -12,7 +12,7 @@ from decodiloco.fragments.layout import Tensor
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.small import read_small
 from decodiloco.store.tensors import RAW, TensorBlob, open_tensors
-from replay.errors import Differs
+from replay.errors import BlobGone, Differs
 from streams.manifest import Manifest
 
 READ_BYTES = 8 * 1024 * 1024
@@ -57,7 +57,7 @@ def tensors_whole(
                 for _ in blob.chunks(name, ELEMENTS):
                     pass
     except (BlobCorrupt, BlobMissing) as error:
-        raise Differs(_told(error, key), position, key) from None
+        raise unread(error)(_told(error, key), position, key) from None
     return manifest.bytes
 
 
@@ -76,7 +76,7 @@ def small_whole(store: BlobStore, key: str, manifest: Manifest, position: int) -
     try:
         return read_small(store, key, manifest)
     except (BlobCorrupt, BlobMissing) as error:
-        raise Differs(_told(error, key), position, key) from None
+        raise unread(error)(_told(error, key), position, key) from None
 
 
 def same_bytes(
@@ -93,7 +93,7 @@ def same_bytes(
                 raise Differs(f"the stored blob differs at byte {at}", position, key)
             start += part.nbytes
     except (BlobCorrupt, BlobMissing) as error:
-        raise Differs(_told(error, key), position, key) from None
+        raise unread(error)(_told(error, key), position, key) from None
     return manifest.bytes
 
 
@@ -123,7 +123,7 @@ def told_apart(store: BlobStore, key: str, manifest: Manifest, parts: Sequence[P
 def _check_size(store: BlobStore, key: str, manifest: Manifest, position: int | None) -> None:
     size = store.size(key)
     if size is None:
-        raise Differs(f"the blob is not in {store.url}; restore it there", position, key)
+        raise BlobGone(f"the blob is not in {store.url}; restore it there", position, key)
     if size != manifest.bytes:
         raise Differs(
             f"the blob has {size} bytes and was named with {manifest.bytes}", position, key
@@ -142,6 +142,11 @@ def _first_difference(one: memoryview, other: memoryview) -> int:
         (at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs),
         min(one.nbytes, other.nbytes),
     )
+
+
+def unread(error: BlobCorrupt | BlobMissing) -> type[Differs]:
+    """The kind of difference that a blob makes which could not be read."""
+    return BlobGone if isinstance(error, BlobMissing) else Differs
 
 
 def _told(error: Exception, key: str) -> str:

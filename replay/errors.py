@@ -4,6 +4,7 @@ Failure
 ├── Corrupt                 1
 │   ├── TapeCorrupt            a tape file whose bytes are not what was written, and where
 │   ├── Differs                a replay that comes to something else than the tape says
+│   │   └── BlobGone               for want of a blob that the tape names
 │   └── InvariantBroken        a run that is not what every run must be
 ├── AskedWrongly            2
 │   ├── PlaceUnknown           neither a run, a server's address nor a tape file
@@ -41,6 +42,10 @@ class Differs(Corrupt):
         self.what = what
         self.position = position
         self.key = key
+
+
+class BlobGone(Differs):
+    """A replay that cannot come to what the tape says, for want of a blob: lost, or let go of."""
 
 
 class InvariantBroken(Corrupt):

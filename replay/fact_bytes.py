@@ -27,8 +27,16 @@ from decodiloco.syncer.drafting import LEFT_OUT_MAX
 from decodiloco.syncer.owed import merge_order
 from decodiloco.syncer.snapshot import decode_state, encode_state
 from decodiloco.syncer.state import State
-from replay.blob_checks import Check, Part, same_bytes, small_whole, tensors_whole, told_apart
-from replay.errors import Differs
+from replay.blob_checks import (
+    Check,
+    Part,
+    same_bytes,
+    small_whole,
+    tensors_whole,
+    told_apart,
+    unread,
+)
+from replay.errors import BlobGone, Differs
 from replay.reach import EVERYTHING, Reach
 from replay.refold import Folded
 from streams.events import (
@@ -203,7 +211,7 @@ def _again(store: BlobStore, order: MergeOrder, position: int) -> Merged | Aband
     try:
         again = merge_fragment(order, store, sleep=_at_once)
     except (BlobCorrupt, BlobMissing) as error:
-        raise Differs(f"the merge cannot be made again: {error}", position) from None
+        raise unread(error)(f"the merge cannot be made again: {error}", position) from None
     except AssertionError as error:
         raise Differs(f"the merge cannot be made again ({error})", position) from error
     for each in again.left_out:
@@ -217,6 +225,10 @@ def _again(store: BlobStore, order: MergeOrder, position: int) -> Merged | Aband
 def _check_left_out(found: tuple[LeftOut, ...], said: tuple[LeftOut, ...], position: int) -> None:
     """An offer is left out again for the same reason, and no other one is."""
     reasons = {each.position: each.reason for each in found}
+    for gone in sorted(each for each in reasons if reasons[each].startswith(MISSING)):
+        raise BlobGone(
+            f"made again, the merge leaves out the offer at {gone}: {reasons[gone]}", position
+        )
     for each in said:
         if each.reason.startswith(OF_THE_STORE):
             continue
@@ -260,7 +272,7 @@ def _model_again(store: BlobStore, state: State, event: RunClosed, position: int
     try:
         found = model_digest(state.layout, tensors())
     except (BlobCorrupt, BlobMissing) as error:
-        raise Differs(str(error), position) from None
+        raise unread(error)(str(error), position) from None
     if found != event.digest:
         raise Differs(
             f"the closed model has digest {found.hex()[:16]}; the tape says "

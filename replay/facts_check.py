@@ -65,7 +65,8 @@ class FactsCheck:
     def let_go(self, before: State, steps_max: int) -> None:
         """Bounds what is kept: the unsettled offers, and twice `steps_max` merges.
 
-        An evaluation of a merge that is older is no longer judged.
+        `before` is the state after all that was told: what is told next is not in it yet, and would
+        be taken for settled. An evaluation of a merge that is older is no longer judged.
         """
         if len(self._offers) > 2 * len(before.offers) + OFFERS_MORE_MAX:
             self._forget(tuple(each for each in self._offers if each not in before.offers))

@@ -17,7 +17,7 @@ from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key
 from decodiloco.syncer.state import State
 from replay.blob_checks import Check
-from replay.errors import Differs, TapeCorrupt
+from replay.errors import BlobGone, Differs, TapeCorrupt
 from replay.fact_bytes import Named, checks_of
 from replay.facts_check import FactsCheck, FateRow
 from replay.place import Place
@@ -222,7 +222,7 @@ def _check_horizon(place: Place, survey: Survey, error: Corrupt) -> None:
     The tape is read once more, so a tape that is itself corrupt is left to the first difference.
     """
     at = difference(error).position
-    if at is None or not isinstance(error, Differs):
+    if at is None or not isinstance(error, BlobGone):
         return
     reach = reach_of(place.envelopes())
     if reach != survey.reach and not reach.is_whole(at):

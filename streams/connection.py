@@ -129,7 +129,7 @@ class Wire:
             link.end(self._why)
             await link.close()
             pause_seconds = 0.02
-            while True:
+            while not self._closed:
                 try:
                     self._take_up(await self._open_link())
                     break
@@ -137,6 +137,8 @@ class Wire:
                     self._why = str(error) if isinstance(error, PermissionDenied) else self._why
                 await asyncio.sleep(pause_seconds * random.uniform(0.5, 1.5))
                 pause_seconds = min(2 * pause_seconds, RECONNECT_PAUSE_SECONDS_MAX)
+            if self._closed:
+                return
 
     async def _watch(self, link: Link) -> str:
         """Pings until the link is dead; why it is."""

@@ -127,6 +127,8 @@ class Link:
             "closed_cb": self._on_closed,
             **self.door.options(),
         }
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task else 0
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 servers = list(self.door.address.servers)
@@ -135,6 +137,8 @@ class Link:
                 await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         except (OSError, nats.errors.Error, TimeoutError) as error:
             await self.close()
+            if task and task.cancelling() > cancels:  # the client swallows it while it connects
+                raise asyncio.CancelledError from None
             why = self.reason or plain(error)
             if _NOT_KNOWN.search(f"{why} {error}".lower()):
                 raise PermissionDenied(self.door.unknown()) from None

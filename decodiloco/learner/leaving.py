@@ -60,6 +60,8 @@ def say_farewell(life: Life, reason: LeaveReason, seconds: float) -> Farewell:
 
 
 def _fate_of_checkpoint(state: State, is_stored: bool) -> str:
+    if state.joined is not None and state.checkpointed_step == state.joined.learner_step:
+        return "it had no inner state to store since it joined"
     newest = state.checkpoints.get(state.learner)
     told_step = newest.learner_step if newest is not None else 0
     if not is_stored:

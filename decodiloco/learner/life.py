@@ -7,6 +7,7 @@ what users see.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
@@ -102,7 +103,8 @@ class Life:
         """Waits until something holds in the core's state, or for so long; whether it holds."""
         try:
             waiting = self._transport.changes.wait(until, seconds)
-            return self._until(waiting, max(0.0, seconds) + LIFE_MARGIN_SECONDS)
+            limit_seconds = max(0.0, seconds) + LIFE_MARGIN_SECONDS
+            return self._until(waiting, min(limit_seconds, threading.TIMEOUT_MAX))
         except TimeoutError:  # the event loop itself is stuck
             return until()
 

@@ -53,6 +53,8 @@ class Transport:
         self.silent_seconds = 0.0
         self.has_farewell_kept = False
         self.waits = waits
+        self._last_word_seconds: float = LAST_WORD_SECONDS
+        self._answered_seconds = 0.0
         self._hands = Hands(UPLOADS_AT_ONCE, "decodiloco-bytes")
 
     async def run(self) -> None:
@@ -70,7 +72,7 @@ class Transport:
     async def catch_up(self) -> None:
         """Until all that the tape held for this learner at this moment is folded.
 
-        Raises Orphaned when the tape is not given for `orphan_seconds_max`.
+        Raises Orphaned when nothing more of the tape is given for `orphan_seconds_max`.
         """
         position = await last_position_for(self._places.tape, self.core.state.learner)
 
@@ -80,12 +82,15 @@ class Transport:
         if not await self.changes.wait(caught_up, SYNCER_TELL_SECONDS):
             seconds_max = self.core.run.times.orphan_seconds_max
             self.waits.begin("tape", f"it ends at {position}, and is read before this life begins")
-            if not await self.changes.wait(caught_up, seconds_max):
-                raise Orphaned(
-                    f"run {self.core.run.name}: learner {self.core.state.learner} has read its "
-                    f"tape up to {self.core.state.position} of {position} in {seconds_max:.0f} s; "
-                    "see that its NATS server is well, then join again"
-                )
+            read = self.core.state.position
+            while not await self.changes.wait(caught_up, seconds_max):
+                if self.core.state.position == read:
+                    raise Orphaned(
+                        f"run {self.core.run.name}: learner {self.core.state.learner} has read its "
+                        f"tape up to {read} of {position}, and no further in {seconds_max:.0f} s; "
+                        "see that its NATS server is well, then join again"
+                    )
+                read = self.core.state.position
         self.waits.end("tape")
 
     async def join(self, fingerprint: str, moments: Moments) -> None:
@@ -196,6 +201,7 @@ class Transport:
                 if await self._settled(word):
                     self.waits.end("tape")
                 elif is_kept and self._hurries(word):
+                    self._last_word_seconds = 0.0  # nobody reads them: what follows does not wait
                     core.let_go()
                 elif is_kept:
                     self.waits.begin("tape", f"it has no {word.kind} of ours yet{self._blamed()}")
@@ -212,7 +218,7 @@ class Transport:
 
         await self.changes.wait(is_enough, RESEND_SECONDS)
         return is_settled() or (
-            self._hurries(word) and await self.changes.wait(is_settled, LAST_WORD_SECONDS)
+            self._hurries(word) and await self.changes.wait(is_settled, self._last_word_seconds)
         )
 
     def _hurries(self, word: Word) -> bool:
@@ -292,26 +298,28 @@ class Transport:
     async def _carried(self, job: Job | MomentsJob, is_joining: bool) -> Result | Raw:
         """A job done by a hand. A store that hangs is told; a joiner does not wait for it for ever.
 
-        Raises StoreUnreachable when a joiner gets no answer in `orphan_seconds_max`.
+        Raises StoreUnreachable when a joiner gets no answer in `orphan_seconds_max`: neither to
+        this job nor to those before it, for which it may wait.
         """
         begun_seconds = time.monotonic()
         seconds_max = self.core.run.times.orphan_seconds_max
         submitted: Future[Result | Raw] = self._hands.submit(job.run_on, self.store)
         running = asyncio.wrap_future(submitted)
-        running.add_done_callback(_seen)
+        running.add_done_callback(self._answered)
         while not (await asyncio.wait({running}, timeout=HANG_SECONDS))[0]:
             self.waits.begin("store", f"{job.what} takes longer than {HANG_SECONDS:.0f} s")
-            if is_joining and time.monotonic() - begun_seconds > seconds_max:
+            since_seconds = max(begun_seconds, self._answered_seconds)
+            if is_joining and time.monotonic() - since_seconds > seconds_max:
                 raise StoreUnreachable(
                     f"store {self.store.url}: {job.what} had no end in {seconds_max:.0f} s"
                 )
         return running.result()
 
-
-def _seen(future: asyncio.Future[Result | Raw]) -> None:
-    """What a call comes to, though nobody waits for it any more, is no news for asyncio's log."""
-    if not future.cancelled():
-        future.exception()
+    def _answered(self, future: asyncio.Future[Result | Raw]) -> None:
+        """What a call comes to when nobody waits for it any more is no news for asyncio's log."""
+        self._answered_seconds = time.monotonic()
+        if not future.cancelled():
+            future.exception()
 
 
 async def last_position_for(tape: Tape, learner: str) -> int:

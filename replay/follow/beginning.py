@@ -85,7 +85,10 @@ async def _newest_before(
             key = snapshot_key(tape.run, event.position, event.manifest)
             try:
                 payload = await asyncio.to_thread(read_small, store, key, event.manifest)
-                return decode_state(opening, payload)
+                state = decode_state(opening, payload)
+                if state.position == event.position:
+                    return state
+                raise BlobCorrupt(f"blob {key}: it is of position {state.position}")
             except (BlobMissing, BlobCorrupt) as error:
                 note(f"a snapshot cannot be used, trying an older one: {error}")
         stop = start

@@ -84,8 +84,8 @@ class Shadow:
 
     def _tell(self, envelope: Envelope) -> Owed:
         before = self.state
-        self._facts.tell(before, envelope)
         self._facts.let_go(before, MERGES_MAX)
+        self._facts.tell(before, envelope)
         self.state = next_state(before, envelope)
         checks = self._checks(Folded(before, envelope, self.state))
         self._keep()

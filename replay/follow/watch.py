@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from decodiloco.errors import StoreUnreachable
 from decodiloco.merge.self_test import self_test
 from replay.blob_checks import Check
+from replay.errors import BlobGone
 from replay.follow.lag import Lag
 from replay.follow.shadow import Owed, Shadow
 from replay.follow.told import Watched, alarm_of, lag_line
@@ -169,7 +170,7 @@ class Watch:
         """Takes the outcomes of the first facts, as far as all of their checks are done."""
         watched = self.watched
         while self._work and not self._work[0].running:
-            work = self._work.popleft()
+            work = self._work[0]
             try:
                 for future in work.futures:
                     merges, size_bytes = future.result()
@@ -180,6 +181,7 @@ class Watch:
                 self._left.extend(self._work)
                 self._work.clear()
                 return
+            self._work.popleft()
             watched.events += 1
             watched.takeovers += isinstance(work.owed.envelope.event, SyncerTookOver)
             watched.position, watched.step = work.owed.envelope.position, work.owed.step
@@ -194,8 +196,11 @@ class Watch:
         raise AssertionError("a follower ended by itself")
 
     async def _check_reach(self, error: Corrupt, envelope: Envelope | None) -> None:
-        """Raises BeyondHorizon when the run has let go of bytes that were not checked yet."""
-        if envelope is None:
+        """Raises BeyondHorizon when the run has let go of bytes that were not checked yet.
+
+        What differs though it could be read is a lie, wherever the horizon is by now.
+        """
+        if envelope is None or not isinstance(error, BlobGone):
             return
         reach = EVERYTHING
         with suppress(Trouble, Corrupt):

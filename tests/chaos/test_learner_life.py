@@ -32,7 +32,7 @@ from tests.real_cluster import RealCluster, tiny, until
 START_SECONDS = 300.0  # on a machine with much else to do
 TRAINING = {**tiny()["training"], "checkpoint_steps": 200}
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def start_dying(cluster: RealCluster) -> None:

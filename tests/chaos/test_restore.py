@@ -121,6 +121,7 @@ def test_a_run_whose_servers_are_lost_goes_on_from_its_archive(tmp_path: Path) -
     asyncio.run(story())
 
 
+@pytest.mark.long
 def test_learners_that_lived_through_the_loss_notice_it_and_nothing_is_counted_twice(
     tmp_path: Path,
 ) -> None:

@@ -24,6 +24,7 @@ from streams.codec import seal
 from streams.envelope import Envelope
 from streams.errors import Trouble
 from streams.events import (
+    Event,
     FragmentMerged,
     HorizonRaised,
     RunOpened,
@@ -160,6 +161,26 @@ def test_a_snapshot_that_is_gone_is_passed_over_for_an_older_one(tmp_path: Path)
     assert seen.watched.begun < stored.event.position
 
 
+def test_a_snapshot_of_another_position_than_it_says_is_passed_over(tmp_path: Path) -> None:
+    """Else a lying one, of a later position, would keep a shadow from what it was to check."""
+    run = RealRun(open_store((tmp_path / "store").as_uri())).play()
+    first, last = [e for e in run.tape if isinstance(e.event, SnapshotStored)][:2]
+    assert isinstance(first.event, SnapshotStored) and isinstance(last.event, SnapshotStored)
+    other = first.event.manifest
+    path = tmp_path / "store" / snapshot_key(run.name, last.event.position, other)
+    stored = tmp_path / "store" / snapshot_key(run.name, first.event.position, other)
+    path.write_bytes(stored.read_bytes())
+
+    def change(envelope: Envelope) -> Event:
+        event = envelope.event
+        return event.model_copy(update={"manifest": other}) if envelope == last else event
+
+    seen = watched(run.name, chained(run, change), run.store, asked=str(last.position + 1))
+
+    assert seen.watched is not None and seen.watched.begun == first.event.position + 1
+    assert f"it is of position {first.event.position}" in seen.notes[0]
+
+
 def test_a_stored_fragment_that_was_changed_is_named_with_its_blob(tmp_path: Path) -> None:
     run = RealRun(open_store((tmp_path / "store").as_uri())).play()
     merged = [e for e in run.tape if isinstance(e.event, FragmentMerged)][3]
@@ -232,14 +253,38 @@ def test_bytes_that_a_horizon_let_go_of_are_no_difference(tmp_path: Path) -> Non
     event = merged.event
     key = global_key(run.name, event.fragment, event.version, event.parameters)
     (tmp_path / "store" / key).unlink()
-    tape = run.tape[: merged.position + 4]
-    last = tape[-1]
-    raised = HorizonRaised(position=last.position - 1, kept=(), snapshot=event.report)
-    position, previous = last.position + 1, last.digest
-    tape.append(seal(position, previous, last.fence, last.writer, None, 1.0, raised))
+    tape = with_horizon(run.tape[: merged.position + 4])
 
     with pytest.raises(BeyondHorizon, match=f"position {merged.position}, which was to be"):
         watched(run.name, tape, run.store)
+
+
+def test_a_lie_that_could_be_read_is_told_also_below_a_horizon(tmp_path: Path) -> None:
+    run = RealRun(open_store((tmp_path / "store").as_uri())).play()
+    merged = next(e for e in run.tape if isinstance(e.event, FragmentMerged))
+    assert isinstance(merged.event, FragmentMerged)
+    short = merged.position + 4
+    wrong = chained(run, with_fields(FragmentMerged, state_digest=bytes(32)))
+    told = watched(run.name, with_horizon(wrong[:short]), run.store).watched
+    assert told is not None and told.alarm is not None
+    assert "the state before this merge has digest" in told.alarm.what
+
+    event = merged.event
+    key = global_key(run.name, event.fragment, event.version, event.parameters)
+    path = tmp_path / "store" / key
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    told = watched(run.name, with_horizon(run.tape[:short]), run.store).watched
+    assert told is not None and told.alarm is not None
+    assert told.alarm.what.startswith("the stored blob differs at byte")
+
+
+def with_horizon(tape: Sequence[Envelope]) -> list[Envelope]:
+    """The tape, and behind it a horizon over nearly all of it."""
+    last = tape[-1]
+    merged = next(e.event for e in tape if isinstance(e.event, FragmentMerged))
+    raised = HorizonRaised(position=last.position - 1, kept=(), snapshot=merged.report)
+    position, previous = last.position + 1, last.digest
+    return [*tape, seal(position, previous, last.fence, last.writer, None, 1.0, raised)]
 
 
 class Away:

@@ -7,8 +7,10 @@ import pytest
 from decodiloco.merge.self_test import self_test
 from decodiloco.store.open_store import open_store
 from decodiloco.syncer.machine import begin, fold
+from replay import facts_check
 from replay.errors import Differs
 from replay.facts_check import FactsCheck
+from replay.follow import shadow as shadow_module
 from replay.follow.lag import Lag
 from replay.follow.shadow import Shadow
 from replay.follow.told import Watched, lag_line
@@ -61,13 +63,33 @@ def test_a_shadow_keeps_little_however_long_the_run_is(sound: RealRun) -> None:
     )
 
 
+def test_what_is_let_go_of_is_never_an_offer_or_a_merge_that_was_just_told(
+    sound: RealRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settled offers are let go of at each fact, and merges at each merge: nothing is missed."""
+    monkeypatch.setattr(facts_check, "OFFERS_MORE_MAX", -10_000)
+    monkeypatch.setattr(shadow_module, "MERGES_MAX", 1)
+    opening = read_opening(sound.store, opened_of(sound.tape))
+    shadow, versions = Shadow(sound.store, opening), [begin(opening).versions]
+
+    for envelope in sound.tape:
+        told = shadow.tell([envelope])
+        assert told.differs is None, told.differs
+        if isinstance(envelope.event, FragmentMerged):
+            versions.append(shadow.state.versions)
+        known = shadow._facts._known_step
+        assert not known or shadow._facts._versions == versions[known]
+
+    shadow.settle()
+
+
 def test_evaluations_are_judged_by_what_is_kept_and_older_ones_are_not(sound: RealRun) -> None:
     """Of five merges kept at least, an evaluation of the last five is judged: right and wrong."""
     opening = read_opening(sound.store, opened_of(sound.tape))
     facts, state, versions = FactsCheck(self_test()), begin(opening), [begin(opening).versions]
     for envelope in sound.tape:
-        facts.tell(state, envelope)
         facts.let_go(state, 3)
+        facts.tell(state, envelope)
         state = fold(state, envelope)
         if isinstance(envelope.event, FragmentMerged):
             versions.append(state.versions)

@@ -16,7 +16,14 @@ from decodiloco.learner import transport
 from decodiloco.store.blobs import Part
 from decodiloco.store.memory import MemoryStore
 from streams.errors import PermissionDenied, ServerUnreachable
-from streams.events import CheckpointStored, DeltaOffered, LearnerJoined, LearnerLeft, Word
+from streams.events import (
+    CheckpointStored,
+    DeltaOffered,
+    LearnerJoined,
+    LearnerLeft,
+    RoundOpened,
+    Word,
+)
 from streams.memory import MemoryInbox
 from tests.hand_run import small_model
 from tests.learner_cluster import Cluster, config_of, step
@@ -112,6 +119,15 @@ def test_who_leaves_stores_its_moments_first_and_comes_back_with_them() -> None:
     assert (joined.moments.source, joined.learner_step) == ("own", 5)
 
 
+def test_who_has_trained_nothing_claims_no_checkpoint() -> None:
+    cluster = Cluster(config_of(), small_model())
+    with capture_logs() as lines, cluster.syncer():
+        session, _ = cluster.join("a", small_model())
+        assert session.leave("preempted")
+    (told,) = [line for line in lines if line["event"] == "leaves"]
+    assert told["checkpoint"] == "it had no inner state to store since it joined"
+
+
 def test_a_store_that_hangs_delays_a_farewell_by_a_bounded_time() -> None:
     model = small_model()
     cluster = Cluster(config_of(), model)
@@ -148,6 +164,35 @@ def test_without_a_syncer_the_last_words_lie_in_the_inbox_for_the_next_one() -> 
     assert isinstance(stored, CheckpointStored) and stored.learner_step == 4
     assert isinstance(left, LearnerLeft) and left.reason == "preempted"
     assert isinstance(joined, LearnerJoined) and joined.learner_step == 4
+
+
+def test_however_much_is_still_to_be_said_without_a_syncer_the_farewell_is_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "LAST_WORD_SECONDS", 0.8)
+    model = small_model()
+    cluster = Cluster(config_of(fragments=4, quorum=2), model)
+    with cluster.syncer():
+        session, optimizer = cluster.join("a", model)
+    for index in range(4):
+        cluster.append(
+            RoundOpened(
+                round=index + 1,
+                fragment=index,
+                version=1,
+                pace_seconds=1.0,
+                grace_seconds_max=1.0,
+                tokens=0,
+            )
+        )
+    for seed in count():
+        step(session, model, optimizer, seed)
+        if len(session._core.state.drafts) >= 3:
+            break
+    assert session.leave("preempted", within_seconds=3.0), "the inbox has all of its words"
+    with cluster.syncer():
+        while not cluster.facts(LearnerLeft):
+            continue
 
 
 def test_where_nothing_answers_leaving_is_bounded_all_the_same() -> None:
