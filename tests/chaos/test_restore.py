@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from decodiloco.archive.segments import archived, archived_to
 from decodiloco.places import open_places
 from decodiloco.store.open_store import open_store

@@ -21,7 +21,7 @@ def test_closing_never_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
 
 
 async def _closed_at_all_moments(server: NatsServer) -> None:
-    """The client swallows a cancellation while it connects: one that was met there hung for ever."""
+    """The client swallows a cancellation while it connects: who was met there hung for ever."""
     connections = [await connect(server.url, f"c{number}") for number in range(CONNECTIONS)]
     await asyncio.to_thread(server.kill)
     await asyncio.gather(*(_close(one, 0.05 * place) for place, one in enumerate(connections)))
