@@ -38,8 +38,8 @@ def _fence_stays() -> list[Change]:
 def _weight_of_steps() -> list[Change]:
     right = weights._contribution
 
-    def wrong(state: State, offer: Any) -> Any:
-        return replace(right(state, offer), tokens=offer.learner_step)
+    def wrong(state: State, round_: Any, offer: Any) -> Any:
+        return replace(right(state, round_, offer), tokens=offer.learner_step)
 
     return [(weights, "_contribution", wrong)]
 
