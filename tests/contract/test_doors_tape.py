@@ -235,12 +235,14 @@ def test_a_restored_tape_gives_its_learners_their_readers_back(tmp_path: Path) -
             await syncer.tape(run).append(tape)
             await archive(syncer.tape(run), store, asyncio.Event(), 0.0, once=True)
             await operator.wire.api(f"STREAM.DELETE.TAPE_{run}")
+            ours = doors.config_of("syncer-s1", store=store.url)
             with pytest.raises(PermissionDenied):
-                await restore(doors.config_of("syncer-s1", store=store.url), [])
+                await restore(ours, ours.here.nats_door, [])
             roster = read_roster(doors.keys, run).values()
             learners = [each for each in roster if each.role == "learner"]
 
-            found = await restore(doors.config_of("operator", store=store.url), learners)
+            theirs = doors.config_of("operator", store=store.url)
+            found = await restore(theirs, theirs.here.nats_door, learners)
 
             assert (found.chain.position, found.chain.digest) == (4, tape[-1].digest)
             assert await positions(a.tape(run), 5) == [1, 2, 4]
