@@ -35,7 +35,7 @@ from streams.events import (
 from streams.jetstream import connect
 from tests.real_cluster import RealCluster, until
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(500)]
 
 SETTINGS: dict[str, Any] = {
     "name": "swept",

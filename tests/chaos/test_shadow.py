@@ -85,6 +85,7 @@ def kill(cluster: RealCluster, name: str) -> None:
     cluster.processes[name].wait()
 
 
+@pytest.mark.long
 def test_through_kills_of_syncer_learner_and_server_it_agrees_to_the_close(tmp_path: Path) -> None:
     with RealCluster(tmp_path) as cluster:
         for name in ("s1", "s2"):
