@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from replay.follow.watch import Voice
     from replay.place import Place
 
-CLIENT = "replay follow"
 RUN_HELP = "A live run: a run folder, its run.toml, or nats://host:port/run."
 
 
@@ -92,6 +90,7 @@ def follow(
 
 async def _watch(place: Place, asked: str, threads: int) -> Watched:
     from replay.follow.beginning import begin_shadow, first_of, open_blobs, whole_tape
+    from replay.follow.stopping import CLIENT, stop_on_signal
     from replay.follow.watch import Watch
     from streams.jetstream import connect
 
@@ -113,13 +112,6 @@ async def _watch(place: Place, asked: str, threads: int) -> Watched:
             await asyncio.to_thread(blobs.close)
     finally:
         await connection.close()
-
-
-def stop_on_signal(stop: asyncio.Event) -> None:
-    """SIGTERM and SIGINT end in good order."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 
 from replay.follow.beginning import first_of, whole_tape
-from replay.follow.command import CLIENT, stop_on_signal
+from replay.follow.stopping import CLIENT, stop_on_signal
 from replay.place import Place
 from replay.show import Teller, Wanted, Widths, heading, plain
 from replay.times import QUIET_SECONDS
