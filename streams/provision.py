@@ -9,15 +9,16 @@ from typing import Any
 
 from streams.codec import ENVELOPE_BYTES_MAX, EVENT_BYTES_MAX, SCHEMA
 from streams.envelope import genesis
-from streams.errors import AskedWrongly, StreamUnfit
+from streams.errors import AskedWrongly, ServerUnreachable, StreamUnfit
 from streams.jetstream import Connection
 from streams.jetstream_inbox import life_of
 from streams.jetstream_tape import RESTORING
-from streams.link import STREAM_NOT_FOUND, Declined
+from streams.link import STREAM_NOT_FOUND, Declined, Nobody, Silent
 from streams.permissions import Identity, readers_of
 from streams.reader import WAITING_MAX
 from streams.subjects import checked, inbox_stream, tape_stream
 from streams.times import (
+    ELECTION_SECONDS,
     INBOX_SECONDS_MAX,
     INBOX_TWIN_SECONDS,
     PEERS_SECONDS,
@@ -144,7 +145,7 @@ async def _ensure(connection: Connection, wanted: dict[str, Any]) -> None:
     name = wanted["name"]
     is_inbox = wanted["max_age"] > 0
     try:
-        info = await connection.wire.ask(f"STREAM.INFO.{name}")
+        info = await _info(connection, name)
     except Declined as error:
         if error.code != STREAM_NOT_FOUND:
             raise
@@ -155,6 +156,24 @@ async def _ensure(connection: Connection, wanted: dict[str, Any]) -> None:
     _check(info["config"], wanted)
     if is_inbox:
         life_of(info)
+
+
+async def _info(connection: Connection, name: str) -> dict[str, Any]:
+    """What the server says of a stream; a cluster that has just started may have no leader yet."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ELECTION_SECONDS
+    while True:
+        try:
+            return await connection.wire.ask(f"STREAM.INFO.{name}")
+        except Nobody:
+            raise
+        except Silent as error:
+            if loop.time() > deadline:
+                raise ServerUnreachable(
+                    f"{error}; most of the servers of {connection.address} must run, reach each "
+                    "other and have chosen who leads them"
+                ) from None
+        await asyncio.sleep(0.1)
 
 
 async def create_stream(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:

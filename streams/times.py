@@ -65,8 +65,11 @@ SHORTER_SECONDS = Seconds(
 )
 STREAM_SECONDS = Seconds(10.0, "a stream that is made, or given back", "server unreachable")
 STREAM_AGAIN_SECONDS = Seconds(2.0, "an answer that a stream was made", "it is asked for again")
+ELECTION_SECONDS = Seconds(
+    30.0, "servers that have just started to choose who leads them", "server unreachable"
+)
 PEERS_SECONDS = Seconds(
-    5.0, "enough servers that may keep a new stream", "trouble: too few servers"
+    10.0, "enough servers that may keep a new stream", "trouble: too few servers"
 )
 
 # Inboxes.

@@ -11,13 +11,15 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from streams.errors import StreamUnfit
+from streams.errors import ServerUnreachable, StreamUnfit
 from streams.jetstream import Connection, connect
 from streams.nats_server import NatsServer
 from streams.provision import provision
+from streams.times import API_SECONDS
 from tests.contract.records import new_run
 from tests.contract.witnesses import Witnesses, nothing_is_lost, witnesses
 from tests.trio import Trio, leader_of, whole
@@ -144,3 +146,26 @@ def test_three_replicas_on_one_server_are_refused_with_the_way_out(nats_server: 
 
     with pytest.raises(StreamUnfit, match=r"set run\.tape_replicas to 1"):
         asyncio.run(play())
+
+
+@pytest.mark.long
+def test_a_run_may_be_opened_while_its_servers_still_choose_their_leader(tmp_path: Path) -> None:
+    """One server by itself chooses nobody: whoever asks waits until the others are there."""
+
+    async def story(trio: Trio) -> None:
+        for number in range(3):
+            trio.kill(number)
+        trio.start(0)
+        connection = await connect(trio.url, "test")
+        with pytest.raises(ServerUnreachable):
+            await connection.wire.ask("STREAM.INFO.none")
+        opening = asyncio.create_task(provision(connection, new_run(), ["home"], replicas=3))
+        _, pending = await asyncio.wait({opening}, timeout=API_SECONDS + 1)
+        assert pending, "it waits longer than for any other answer"
+        trio.start(1)
+        trio.start(2)
+        await opening
+        await connection.close()
+
+    with Trio(tmp_path) as trio:
+        asyncio.run(story(trio))
