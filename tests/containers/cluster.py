@@ -1,7 +1,8 @@
-"""deploy/compose.yaml, as it stands, with a short run, seen from outside through two open ports."""
+"""deploy/compose.yaml, as it stands, with a short run, seen from outside through open ports."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -16,11 +17,17 @@ from typing import Any
 
 import yaml
 
+from streams.errors import Trouble
+from streams.events import HardshipInjected
+from streams.jetstream import connect
 from tests.containers.engine import Engine, Project
 from tests.tidy.compose import services
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVERS = ("nats-1", "nats-2", "nats-3", "object-store")
+NATS = ("nats-1", "nats-2", "nats-3")
+SERVERS = (*NATS, "object-store")
+WATCHER = "exporter"
+SPEAKER = "breaker"
 SECRETS = {"AWS_ACCESS_KEY_ID": "containers", "AWS_SECRET_ACCESS_KEY": "containers-secret"}
 SMALL = """
 [run.model]
@@ -30,32 +37,36 @@ heads = 2
 context = 32
 
 [run.training]
-batch_sequences = 4
-checkpoint_steps = 48
+batch_sequences = 32
+checkpoint_steps = 96
 evaluate_tokens = 4096
 """
+TOLD_SECONDS_MAX = 90.0
 
 
 class Cluster:
     """A compose cluster that runs, and its run as somebody outside the containers sees it."""
 
-    def __init__(self, project: Project, nats_port: int, store_port: int) -> None:
+    def __init__(self, project: Project, outside: Path, nats: str) -> None:
         self.project = project
-        self.place = f"nats://127.0.0.1:{nats_port}/compose"
-        self.endpoint = f"http://127.0.0.1:{store_port}"
+        self.outside = outside
+        self._nats = nats
+        self._life = os.getpid()
+        self._said = 0
 
     def status(self) -> dict[str, Any]:
-        """What `decodiloco status` says from outside; empty while the run is not open."""
-        done = self._typed("decodiloco.cli", "status", self.place, "--json")
-        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
-        return told
+        """What `decodiloco status` says from outside; waits while it cannot say anything."""
+        deadline = time.monotonic() + TOLD_SECONDS_MAX
+        while True:
+            done = self.typed("decodiloco.cli", "status", str(self.outside), "--json")
+            if done.returncode == 0:
+                told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+                return told
+            assert time.monotonic() < deadline, done.stderr[-2000:]
 
     def verified(self) -> dict[str, Any]:
         """What `replay verify --invariants` says from outside, from the live servers."""
-        done = self._typed(
-            "replay.cli", "verify", self.place, "--store", "s3://decodiloco/runs", "--invariants",
-            "--json",
-        )  # fmt: skip
+        done = self.typed("replay.cli", "verify", str(self.outside), "--invariants", "--json")
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return told
@@ -63,41 +74,50 @@ class Cluster:
     def until(self, holds: Callable[[dict[str, Any]], bool], what: str, seconds: float) -> None:
         """Returns when the run's status is as asked; fails after so long with what it was."""
         deadline = time.monotonic() + seconds
-        while not (told := self.status()) or not holds(told):
+        while not holds(told := self.status()):
             assert time.monotonic() < deadline, f"it did not come to that: {what}; {told}"
 
-    def _typed(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def say_hardship(self, hardship: str, target: str) -> None:
+        """Puts what is about to be done to a container into the run's inbox, for the tape."""
+        self._said += 1
+        word = HardshipInjected(
+            speaker=SPEAKER,
+            life=self._life,
+            said=self._said,
+            hardship=hardship,
+            target=target,
+            seed=0,
+        )
+        asyncio.run(self._say(word))
+
+    async def _say(self, word: HardshipInjected) -> None:
+        """Until it is acknowledged: the server that keeps the inbox may just have been hurt."""
+        async with asyncio.timeout(TOLD_SECONDS_MAX):
+            while True:
+                try:
+                    connection = await connect(self._nats, SPEAKER)
+                    try:
+                        await connection.inbox("compose", "home").say(word)
+                        return
+                    finally:
+                        await connection.close()
+                except Trouble:
+                    await asyncio.sleep(0.5)
+
+    def typed(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """One of our commands, typed on this machine."""
         return subprocess.run(
-            [sys.executable, "-m", module, *words, "--store-endpoint", self.endpoint],
+            [sys.executable, "-m", module, *words],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=300,
             env={**os.environ, **SECRETS, "OMP_NUM_THREADS": "1"},
             check=False,
         )
 
 
-@contextmanager
-def running(
-    engine: Engine, folder: Path, images: Mapping[str, str], steps: int
-) -> Iterator[Cluster]:
-    """The whole cluster, up; down again, with its volumes, at the end."""
-    nats_port, store_port = _free_ports(2)
-    project = Project(engine, _written(folder, images, steps, nats_port, store_port), "trial")
-    try:
-        project.compose("up", "-d", "--no-build", *SERVERS)
-        with project.health_checked(SERVERS):
-            project.compose("up", "-d", "--no-build", *_roles(), seconds=300)
-            yield Cluster(project, nats_port, store_port)
-    except BaseException:
-        for service in (*SERVERS, *_roles()):
-            print(f"--- {service}\n{project.log(service)[-2000:]}")
-        raise
-    finally:
-        project.compose("down", "-v", "-t", "5", check=False)
-
-
-def _roles() -> tuple[str, ...]:
+def roles() -> tuple[str, ...]:
+    """The services that `up` starts beside the servers."""
     return tuple(
         name
         for name, service in services().items()
@@ -105,23 +125,58 @@ def _roles() -> tuple[str, ...]:
     )
 
 
-def _written(
-    folder: Path, images: Mapping[str, str], steps: int, nats_port: int, store_port: int
-) -> Path:
-    """A copy of deploy/ with secrets, images, a shorter run, and two ports open on 127.0.0.1."""
+@contextmanager
+def running(
+    engine: Engine, folder: Path, images: Mapping[str, str], steps: int
+) -> Iterator[Cluster]:
+    """The whole cluster, up; down again, with its volumes, and nothing of it left at the end."""
+    ports = dict(zip(SERVERS, _free_ports(len(SERVERS)), strict=True))
+    copy = _written(folder, images, steps, ports)
+    project = Project(engine, copy, f"decodiloco-trial-{os.getpid()}")
+    everybody = (*roles(), WATCHER)
+    try:
+        project.compose("up", "-d", "--no-build", *SERVERS)
+        with project.health_checked(SERVERS):
+            project.compose("--profile", "watch", "up", "-d", "--no-build", *everybody, seconds=300)
+            nats = ",".join(f"nats://127.0.0.1:{ports[name]}" for name in NATS)
+            yield Cluster(project, copy / "outside.toml", nats)
+    except BaseException:
+        for service in (*SERVERS, *everybody):
+            print(f"--- {service}\n{project.log(service)[-2000:]}")
+        raise
+    finally:
+        project.compose("--profile", "watch", "down", "-v", "-t", "5", check=False)
+        left = project.left()
+    assert not left, f"still there after `down -v`: {left}"
+
+
+def _written(folder: Path, images: Mapping[str, str], steps: int, ports: Mapping[str, int]) -> Path:
+    """A copy of deploy/ with secrets, images, a shorter run, and ports open on 127.0.0.1.
+
+    Learners come last at the processors: four of them would starve whoever looks at the run.
+    Beside it `outside.toml`: the same run, as it is reached from this machine.
+    """
     copy = folder / "deploy"
     shutil.copytree(ROOT / "deploy", copy)
     _write(copy / ".env", "".join(f"{name}={image}\n" for name, image in images.items()))
     _write(copy / "store.env", "".join(f"{name}={text}\n" for name, text in SECRETS.items()))
-    ports = {
-        "nats-1": {"ports": [f"127.0.0.1:{nats_port}:4222"]},
-        "object-store": {"ports": [f"127.0.0.1:{store_port}:8333"]},
+    inner = dict.fromkeys(NATS, 4222) | {"object-store": 8333}
+    opened: dict[str, Any] = {
+        name: {"ports": [f"127.0.0.1:{port}:{inner[name]}"]} for name, port in ports.items()
     }
-    _write(copy / "compose.override.yaml", yaml.safe_dump({"services": ports}))
-    toml = (copy / "run.toml").read_text(encoding="utf-8")
-    assert toml.count("steps = 180") == 1
-    toml = toml.replace("steps = 180", f"steps = {steps}")
-    _write(copy / "run.toml", toml.replace("[here]", f"{SMALL}\n[here]"))
+    last = {role: {"cpu_shares": 64} for role in roles() if role.startswith("learner")}
+    _write(copy / "compose.override.yaml", yaml.safe_dump({"services": opened | last}))
+    run, here = (copy / "run.toml").read_text(encoding="utf-8").split("[here]")
+    for was, becomes in (("inner_steps = 12", "inner_steps = 96"), ("= 180", f"= {steps}")):
+        assert run.count(was) == 1
+        run = run.replace(was, becomes)
+    run += SMALL
+    _write(copy / "run.toml", f"{run}\n[here]{here}")
+    for name, port in ports.items():
+        address = f"//{name}:{inner[name]}"
+        assert address in here
+        here = here.replace(address, f"//127.0.0.1:{port}")
+    _write(copy / "outside.toml", f"{run}\n[here]{here}")
     return copy
 
 

@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 HEALTH_SECONDS = 1.0
+HEALTHY_SECONDS_MAX = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,12 @@ class Engine:
 
     def run(self, *words: str, seconds: float = 120.0, check: bool = True) -> str:
         """A command's stdout. Raises AssertionError with what it said when it fails."""
-        return _told([self.program, *words], None, seconds, check)
+        return told([self.program, *words], None, seconds, check)
+
+    def succeeds(self, *words: str) -> bool:
+        """Whether a command ends with 0."""
+        done = subprocess.run([self.program, *words], capture_output=True, timeout=120, check=False)
+        return done.returncode == 0
 
     def runs_health_checks(self) -> bool:
         """Docker's engine does; podman leaves that to systemd, where there is one."""
@@ -46,12 +53,17 @@ class Project:
     folder: Path
     name: str
 
+    @property
+    def network(self) -> str:
+        """The full name of the compose file's network `run`."""
+        return f"{self.name}_run"
+
     def compose(self, *words: str, seconds: float = 180.0, check: bool = True) -> str:
         """A compose command's stdout."""
         command = [*self.engine.compose, "-p", self.name]
         for file in ("compose.yaml", "compose.override.yaml"):
             command += ["-f", file]
-        return _told([*command, *words], self.folder, seconds, check)
+        return told([*command, *words], self.folder, seconds, check)
 
     def container(self, service: str) -> str:
         """The name of a service's only container."""
@@ -60,13 +72,15 @@ class Project:
 
     def state(self, service: str) -> str:
         """created, running, paused, exited ..."""
-        told = self.engine.run("inspect", "--format", "{{.State.Status}}", self.container(service))
-        return told.strip()
+        return self._inspected(service, "{{.State.Status}}")
 
     def exit_code(self, service: str) -> int:
         """Of a container that has ended."""
-        name = self.container(service)
-        return int(self.engine.run("inspect", "--format", "{{.State.ExitCode}}", name))
+        return int(self._inspected(service, "{{.State.ExitCode}}"))
+
+    def process(self, service: str) -> int:
+        """The id of a container's first process, as this machine counts; 0 while it has none."""
+        return int(self._inspected(service, "{{.State.Pid}}"))
 
     def log(self, service: str) -> str:
         """What it has said so far, on stdout and stderr."""
@@ -80,19 +94,35 @@ class Project:
         )
         return done.stdout
 
+    def left(self) -> list[str]:
+        """The names of all containers, networks and volumes of this project that are here."""
+        kinds = (
+            ("ps", "--all", "--format", "{{.Names}}"),
+            ("network", "ls", "--format", "{{.Name}}"),
+            ("volume", "ls", "--format", "{{.Name}}"),
+        )
+        names = [name for kind in kinds for name in self.engine.run(*kind).split()]
+        return [name for name in names if name.startswith(self.name)]
+
     @contextmanager
     def health_checked(self, services: Sequence[str]) -> Iterator[None]:
-        """Runs the services' health checks meanwhile, where the engine does not do it itself."""
+        """Runs the services' health checks where the engine does not, once all of them are well.
+
+        An engine that runs them itself also lets compose wait for them.
+        """
         if self.engine.runs_health_checks():
             yield
             return
+        deadline = time.monotonic() + HEALTHY_SECONDS_MAX
+        for service in services:
+            while not self._is_well(service):
+                assert time.monotonic() < deadline, f"{service} does not become healthy"
         over = threading.Event()
 
         def check() -> None:
             while not over.wait(HEALTH_SECONDS):
                 for service in services:
-                    name = self.container(service)
-                    self.engine.run("healthcheck", "run", name, check=False)
+                    self._is_well(service)
 
         thread = threading.Thread(target=check, name="health checks")
         thread.start()
@@ -101,6 +131,12 @@ class Project:
         finally:
             over.set()
             thread.join()
+
+    def _is_well(self, service: str) -> bool:
+        return self.engine.succeeds("healthcheck", "run", self.container(service))
+
+    def _inspected(self, service: str, form: str) -> str:
+        return self.engine.run("inspect", "--format", form, self.container(service)).strip()
 
 
 def find_engine() -> Engine | str:
@@ -117,14 +153,8 @@ def find_engine() -> Engine | str:
     return "neither docker nor podman answers on this machine"
 
 
-def _answers(command: Sequence[str]) -> bool:
-    try:
-        return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-
-
-def _told(command: Sequence[str], folder: Path | None, seconds: float, check: bool) -> str:
+def told(command: Sequence[str], folder: Path | None, seconds: float, check: bool = True) -> str:
+    """A command's stdout. Raises AssertionError with all that it said when it fails."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -138,3 +168,10 @@ def _told(command: Sequence[str], folder: Path | None, seconds: float, check: bo
         f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     )
     return done.stdout
+
+
+def _answers(command: Sequence[str]) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

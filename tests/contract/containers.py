@@ -1,7 +1,13 @@
-"""The S3 server of compose files, in a container, where a docker engine answers."""
+"""The servers of the compose file in containers, where a docker engine answers.
+
+The images are the compose file's own variables, NATS_IMAGE and OBJECT_STORE_IMAGE, with its
+defaults: a registry of yours serves here, too. Podman's socket will do for an engine, as
+tests/containers/test_testcontainers.py starts it.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +17,8 @@ import pytest
 
 from decodiloco.store.s3 import S3Store
 from streams.errors import Trouble
+from tests.tidy.compose import variables
 
-IMAGE = "chrislusf/seaweedfs:4.48"
 BUCKET = "decodiloco"
 PORT = 8333
 READY_SECONDS_MAX = 60.0
@@ -33,6 +39,11 @@ def need_engine() -> None:
         pytest.skip(f"no docker engine answers: {error}")
 
 
+def image_of(variable: str) -> str:
+    """The image that a variable of the compose file names: as set here, else its default."""
+    return os.environ.get(variable) or str(variables()[variable])
+
+
 @contextmanager
 def running_s3(variables: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Bucket and endpoint of a server that lets in whoever has these keys; skips without docker."""
@@ -40,7 +51,7 @@ def running_s3(variables: dict[str, str]) -> Iterator[tuple[str, str]]:
     from testcontainers.core.container import DockerContainer
 
     container = (
-        DockerContainer(IMAGE)
+        DockerContainer(image_of("OBJECT_STORE_IMAGE"))
         .with_exposed_ports(PORT)
         .with_command("mini -dir=/data -master.telemetry=false -s3.autoCreateBucket=false")
         .with_env("S3_BUCKET", BUCKET)

@@ -16,9 +16,8 @@ from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
 from streams.provision import provision
 from streams.pulse import Pulse
 from streams.tape import BATCH_MAX, Tape
-from tests.contract.containers import need_engine
+from tests.contract.containers import image_of, need_engine
 
-IMAGE = "nats:2.15.1"
 PORT = 4222
 LIMIT_SECONDS = 30.0
 
@@ -103,7 +102,8 @@ def nats_in_a_container() -> Iterator[str]:
     need_engine()
     from testcontainers.core.container import DockerContainer
 
-    container = DockerContainer(IMAGE).with_exposed_ports(PORT).with_command("-js -sd /data")
+    container = DockerContainer(image_of("NATS_IMAGE"))
+    container = container.with_exposed_ports(PORT).with_command("-js -sd /data")
     with container:
         host, port = container.get_container_host_ip(), container.get_exposed_port(PORT)
         yield f"nats://{host}:{port}"
