@@ -136,10 +136,10 @@ def running(
     everybody = (*roles(), WATCHER)
     try:
         project.compose("up", "-d", "--no-build", *SERVERS)
-        with project.health_checked(SERVERS):
-            project.compose("--profile", "watch", "up", "-d", "--no-build", *everybody, seconds=300)
-            nats = ",".join(f"nats://127.0.0.1:{ports[name]}" for name in NATS)
-            yield Cluster(project, copy / "outside.toml", nats)
+        project.wait_until_healthy(SERVERS)
+        project.compose("--profile", "watch", "up", "-d", "--no-build", *everybody, seconds=300)
+        nats = ",".join(f"nats://127.0.0.1:{ports[name]}" for name in NATS)
+        yield Cluster(project, copy / "outside.toml", nats)
     except BaseException:
         for service in (*SERVERS, *everybody):
             print(f"--- {service}\n{project.log(service)[-2000:]}")

@@ -9,14 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HEALTH_SECONDS = 1.0
 HEALTHY_SECONDS_MAX = 120.0
 
 
@@ -104,33 +101,17 @@ class Project:
         names = [name for kind in kinds for name in self.engine.run(*kind).split()]
         return [name for name in names if name.startswith(self.name)]
 
-    @contextmanager
-    def health_checked(self, services: Sequence[str]) -> Iterator[None]:
-        """Runs the services' health checks where the engine does not, once all of them are well.
+    def wait_until_healthy(self, services: Sequence[str]) -> None:
+        """Runs the services' health checks until each is well, where the engine does not do it.
 
         An engine that runs them itself also lets compose wait for them.
         """
         if self.engine.runs_health_checks():
-            yield
             return
         deadline = time.monotonic() + HEALTHY_SECONDS_MAX
         for service in services:
             while not self._is_well(service):
                 assert time.monotonic() < deadline, f"{service} does not become healthy"
-        over = threading.Event()
-
-        def check() -> None:
-            while not over.wait(HEALTH_SECONDS):
-                for service in services:
-                    self._is_well(service)
-
-        thread = threading.Thread(target=check, name="health checks")
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
 
     def _is_well(self, service: str) -> bool:
         return self.engine.succeeds("healthcheck", "run", self.container(service))
