@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from replay.place import open_tape
 from streams.events import HardshipInjected, LearnerLeft, RunClosed
 from tests.containers.cluster import Cluster, roles
 
+MERGE_SECONDS_MAX = 120.0
 END_SECONDS_MAX = 180.0
-
-
-def merged(cluster: Cluster, more: int, seconds: float = 120.0) -> None:
-    """Waits for so many more merges. The run must not be over by then: nothing would be shown."""
-    before = cluster.status()["step"]
-
-    def holds(told: dict[str, Any]) -> bool:
-        assert told["phase"] == "open", f"the run ended before {more} merges after step {before}"
-        return bool(told["step"] >= before + more)
-
-    cluster.until(holds, f"{more} merges after step {before}", seconds)
 
 
 def is_back(cluster: Cluster, service: str, seconds: float = 60.0) -> None:

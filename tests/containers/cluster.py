@@ -10,16 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from streams.errors import Trouble
-from streams.events import HardshipInjected
-from streams.jetstream import connect
+from streams.events import FragmentMerged, HardshipInjected, RunClosed
+from streams.jetstream import Connection, connect
 from tests.containers.engine import Engine, Project
 from tests.tidy.compose import services
 
@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NATS = ("nats-1", "nats-2", "nats-3")
 SERVERS = (*NATS, "object-store")
 WATCHER = "exporter"
+RUN = "compose"
 SPEAKER = "breaker"
 SECRETS = {"AWS_ACCESS_KEY_ID": "containers", "AWS_SECRET_ACCESS_KEY": "containers-secret"}
 SMALL = """
@@ -88,21 +89,42 @@ class Cluster:
             target=target,
             seed=0,
         )
-        asyncio.run(self._say(word))
 
-    async def _say(self, word: HardshipInjected) -> None:
-        """Until it is acknowledged: the server that keeps the inbox may just have been hurt."""
-        async with asyncio.timeout(TOLD_SECONDS_MAX):
-            while True:
-                try:
-                    connection = await connect(self._nats, SPEAKER)
-                    try:
-                        await connection.inbox("compose", "home").say(word)
+        async def say(connection: Connection) -> None:
+            await connection.inbox(RUN, "home").say(word)
+
+        self._at_last(say, TOLD_SECONDS_MAX)
+
+    def merge(self, more: int, seconds: float) -> None:
+        """Waits for so many more merges on the tape. The run must not end meanwhile."""
+
+        async def wait(connection: Connection) -> None:
+            tape, seen = connection.tape(RUN), 0
+            async with aclosing(tape.follow(await tape.last())) as facts:
+                async for envelope in facts:
+                    seen += isinstance(envelope.event, FragmentMerged)
+                    assert not isinstance(envelope.event, RunClosed), f"closed {seen} merges later"
+                    if seen == more:
                         return
-                    finally:
-                        await connection.close()
-                except Trouble:
-                    await asyncio.sleep(0.5)
+
+        self._at_last(wait, seconds)
+
+    def _at_last(self, work: Callable[[Connection], Awaitable[None]], seconds: float) -> None:
+        """Works over a connection of its own, again while a server has just been hurt."""
+
+        async def again() -> None:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        connection = await connect(self._nats, SPEAKER)
+                        try:
+                            return await work(connection)
+                        finally:
+                            await connection.close()
+                    except Trouble:
+                        await asyncio.sleep(0.5)
+
+        asyncio.run(again())
 
     def typed(self, module: str, *words: str) -> subprocess.CompletedProcess[str]:
         """One of our commands, typed on this machine."""

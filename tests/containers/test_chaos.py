@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.containers.acts import carry_out, crashed, cut_off, paused, restarted
-from tests.containers.checks import ended_well, is_back, merged
+from tests.containers.checks import MERGE_SECONDS_MAX, ended_well, is_back
 from tests.containers.cluster import SERVERS, WATCHER, roles, running
 from tests.containers.engine import Engine
 
@@ -30,7 +30,7 @@ def test_merges_go_on_after_all_that_can_happen_to_each_container(
             for service in services:
                 began = time.monotonic()
                 line = carry_out(cluster, act, service)
-                merged(cluster, 1)
+                cluster.merge(1, MERGE_SECONDS_MAX)
                 is_back(cluster, service)
                 done += 1
                 print(f"{time.monotonic() - began:5.1f} s  {line}", flush=True)

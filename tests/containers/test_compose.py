@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.containers.acts import carry_out, killed
-from tests.containers.checks import ended_well, merged
+from tests.containers.checks import MERGE_SECONDS_MAX, ended_well
 from tests.containers.cluster import WATCHER, running
 from tests.containers.engine import Engine, told
 from tests.tidy.compose import VARIABLE, services
@@ -31,7 +31,7 @@ def test_a_run_survives_the_kill_of_one_container_of_each_kind(
         cluster.until(lambda told: told["step"] >= 4, "four merges", 180.0)
         for service in (cluster.status()["leader"], *ONE_OF_EACH_KIND):
             print(carry_out(cluster, killed, service), flush=True)
-            merged(cluster, 2)
+            cluster.merge(2, MERGE_SECONDS_MAX)
         ended_well(cluster, hardships=1 + len(ONE_OF_EACH_KIND))
 
 
