@@ -29,7 +29,9 @@ from streams.tolerant import TolerantClient
 
 PENDING_BYTES_MAX = 256 * 1024
 STREAM_NOT_FOUND = 10059
-NO_LEADER = 10008
+# What a cluster says while a server that it needs is away: nothing of it is a refusal.
+AWAY = (10008, 10118, 10119)  # nobody leads; the stream, the consumer is offline
+NO_SERVER_FOR_IT = 10023  # "insufficient resources": for a consumer, its stream's servers are away
 
 _NOT_KNOWN = re.compile(r"authorization|nkeys? not supported|nonce")
 _DENIED = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]*)\"")
@@ -298,7 +300,7 @@ class Link:
 
 
 def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
-    """The JSON in a reply of JetStream, or Declined; Silent from a cluster without a leader."""
+    """The JSON in a reply of JetStream, or Declined; Silent while a cluster's server is away."""
     try:
         answer = json.loads(reply.data)
     except ValueError:
@@ -308,8 +310,8 @@ def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
     if "error" in answer:
         error = answer["error"]
         code, description = int(error.get("err_code", 0)), str(error.get("description", ""))
-        if code == NO_LEADER:
-            raise Silent(f"no server of the cluster leads for {subject}: {description}")
+        if code in AWAY or (code == NO_SERVER_FOR_IT and ".CONSUMER.CREATE." in subject):
+            raise Silent(f"a server of the cluster is away for {subject}: {description}")
         raise Declined(subject, code, description)
     return cast(dict[str, Any], answer)
 
