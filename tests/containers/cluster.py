@@ -107,7 +107,10 @@ class Cluster:
                     if seen == more:
                         return
 
-        self._at_last(wait, seconds)
+        try:
+            self._at_last(wait, seconds)
+        except TimeoutError:
+            raise AssertionError(f"not {more} merges more within {seconds:.0f} s") from None
 
     def _at_last(self, work: Callable[[Connection], Awaitable[None]], seconds: float) -> None:
         """Works over a connection of its own, again while a server has just been hurt."""

@@ -20,6 +20,7 @@ from streams.jetstream import Connection, connect
 from streams.nats_server import NatsServer
 from streams.provision import provision
 from streams.times import API_SECONDS
+from tests.builders import hardship
 from tests.contract.records import new_run
 from tests.contract.witnesses import Witnesses, nothing_is_lost, witnesses
 from tests.trio import Trio, leader_of, whole
@@ -165,6 +166,36 @@ def test_a_run_may_be_opened_while_its_servers_still_choose_their_leader(tmp_pat
         trio.start(1)
         trio.start(2)
         await opening
+        await connection.close()
+
+    with Trio(tmp_path) as trio:
+        asyncio.run(story(trio))
+
+
+@pytest.mark.long
+def test_whoever_follows_an_inbox_waits_for_a_server_that_was_stopped(tmp_path: Path) -> None:
+    """The others call it offline, and find no server for a new reader: neither is a refusal."""
+
+    async def story(trio: Trio) -> None:
+        connection = await connect(trio.url, "test")
+        run = new_run()
+        await provision(connection, run, ["home"], replicas=3)
+        home = await leader_of(connection, f"IN_{run}_home")
+        trio.terminate(home)
+        inbox, letters = connection.inbox(run, "home"), []
+
+        async def follow() -> None:
+            async for letter in inbox.follow(0):
+                letters.append(letter)
+                return
+
+        following = asyncio.create_task(follow())
+        ended, _ = await asyncio.wait({following}, timeout=DEAD_SECONDS)
+        assert not ended, following
+        trio.start(home)
+        await inbox.say(hardship())
+        await following
+        assert len(letters) == 1
         await connection.close()
 
     with Trio(tmp_path) as trio:
