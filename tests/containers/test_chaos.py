@@ -26,7 +26,7 @@ def test_merges_go_on_after_all_that_can_happen_to_each_container(
     done = 0
     with running(engine, tmp_path_factory.mktemp("chaos"), images, STEPS) as cluster:
         cluster.until(lambda told: told["step"] >= 4, "four merges", 180.0)
-        for act in (crashed, paused, cut_off, restarted):
+        for act in (restarted, crashed, paused, cut_off):
             for service in services:
                 began = time.monotonic()
                 line = carry_out(cluster, act, service)
