@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 from streams.nats_server import find_binary
-from tests.containers.engine import Engine
+from tests.containers.engine import Engine, told
 from tests.tidy.compose import variables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +23,14 @@ STAND_INS = {
     "NATS_IMAGE": "localhost/decodiloco-nats:test",
     "OBJECT_STORE_IMAGE": "localhost/decodiloco-object-store:test",
 }
+# Of our source as it is installed where this runs.
+DIGEST = """
+import hashlib, pathlib, streams
+root = pathlib.Path(streams.__file__).parents[1]
+rooms = ("streams", "decodiloco", "replay")
+files = sorted(file for room in rooms for file in (root / room).rglob("*.py"))
+print(hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest())
+"""
 PULL_SECONDS_MAX = 300.0
 BUILD_SECONDS_MAX = 900.0
 
@@ -42,6 +50,9 @@ def made(engine: Engine, folder: Path) -> dict[str, str]:
     else:
         images, wheels = public, None
     _ours(engine, images["BASE_IMAGE"], wheels)
+    here = told([sys.executable, "-c", DIGEST], ROOT, 60.0)
+    inside = engine.run("run", "--rm", "--entrypoint", "python3", OURS, "-c", DIGEST)
+    assert inside == here, "the image is of other source than this tree"
     return {**images, "DECODILOCO_IMAGE": OURS}
 
 
@@ -112,9 +123,4 @@ def _ours(engine: Engine, base: str, wheels: Path | None) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False
-    )
-    assert done.returncode == 0, (
-        f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-    )
+    told(command, ROOT, BUILD_SECONDS_MAX)
