@@ -51,6 +51,13 @@ def restarted(cluster: Cluster, service: str) -> None:
     engine.run("restart", "--time", "10", name)
 
 
+def by_hand(cluster: Cluster, service: str) -> None:
+    """Starts a container that has ended: podman leaves it so if a server was down just then."""
+    if cluster.project.state(service) == "exited":
+        cluster.project.engine.run("start", cluster.project.container(service))
+        print(f"started by hand: {service}", flush=True)
+
+
 def carry_out(cluster: Cluster, act: Act, service: str) -> str:
     """Says it, does it; the line for whoever reads along."""
     cluster.say_hardship(act.__name__, service)
