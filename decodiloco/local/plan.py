@@ -113,6 +113,12 @@ def learner_roles(folder: str, count: int) -> tuple[Role, ...]:
     return tuple(_process("learner", folder, f"learner-{id_}", id_) for id_ in learner_ids(count))
 
 
+def spot_roles(folder: str, count: int) -> tuple[Role, ...]:
+    """Learners spot-1, spot-2 ... whose machines come and go."""
+    ids = [f"spot-{number}" for number in range(1, count + 1)]
+    return tuple(_process("learner", folder, f"learner-{id_}", id_) for id_ in ids)
+
+
 def evaluator_role(folder: str) -> Role:
     return _process("evaluator", folder, "evaluator", "evaluator")
 
