@@ -117,8 +117,13 @@ async def accompany(folder: Path, follower: Follower, told: Scavenged, begun: fl
         begins, lives = time.monotonic(), len(lives_there(folder, role.id))
         keeping = asyncio.create_task(supervisor.keep(role))
         try:
-            await until(lambda: len(lives_there(folder, role.id)) > lives, role.id)
-            told.start_seconds.append(lives_there(folder, role.id)[-1][0] - begins)
+            await until(
+                lambda: keeping.done() or len(lives_there(folder, role.id)) > lives,
+                f"{role.id} steps",
+                START_SECONDS_MAX,
+            )
+            for life in lives_there(folder, role.id)[lives:]:
+                told.start_seconds.append(life[0] - begins)
             await keeping
         finally:
             keeping.cancel()
