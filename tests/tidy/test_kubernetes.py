@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -68,6 +69,24 @@ def test_a_kustomization_names_files_that_are_there() -> None:
             named += generator["files"]
         for one in named:
             assert (folder / one).exists(), f"{folder.name}: {one}"
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on the path")
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=lambda path: path.name)
+def test_what_kustomize_makes_of_it_obeys_the_schema_and_names_what_is_there(folder: Path) -> None:
+    made = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60
+    )
+    assert made.returncode == 0, made.stderr
+    objects = list(yaml.safe_load_all(made.stdout))
+    configs = {one["metadata"]["name"] for one in objects if one["kind"] == "ConfigMap"}
+    for one in objects:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+        pod = one.get("spec", {}).get("template", {}).get("spec", {})
+        mounted = {
+            each["configMap"]["name"] for each in pod.get("volumes", ()) if "configMap" in each
+        }
+        assert mounted <= configs, one["metadata"]["name"]
 
 
 def test_every_file_is_named_by_a_kustomization() -> None:
