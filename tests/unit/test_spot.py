@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import selectors
+from contextlib import suppress
 from itertools import islice
 
 from decodiloco.local.availability import Availability
 from decodiloco.local.plan import Role, spot_roles
 from decodiloco.local.spot import come_and_go
-
-LIMIT_SECONDS = 20.0
-SPAN_SECONDS = 0.05
 
 
 def stays(*spans: tuple[float, float], seat: int) -> list[tuple[float, float]]:
@@ -40,86 +39,95 @@ def test_parts_of_a_learner_are_rounded() -> None:
     assert stays((1.0, 0.4), (1.0, 0.6), seat=0)[0] == (1.0, 2.0)
 
 
-class Machines:
-    """Roles that run until they are told to leave; told, one leaves only when it is let."""
+class HeldClock(selectors.SelectSelector):
+    """Whoever would wait for a moment finds it come: time passes only where nobody can act."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-        self.let = asyncio.Event()
-        self.let.set()
-        self._news = asyncio.Condition()
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen again"
+        self.now += timeout
+        return super().select(0)
+
+
+class Machines:
+    """Roles that run until they are told to leave; whoever is told takes his time."""
+
+    def __init__(self, *leave_seconds: float) -> None:
+        self.told: list[tuple[float, str, str]] = []
+        self._leave_seconds = list(leave_seconds)
         self._gone: dict[str, asyncio.Event] = {}
 
     async def come(self, role: Role) -> None:
-        self._gone[role.id] = asyncio.Event()
-        await self._note("comes", role)
-        await self._gone[role.id].wait()
+        assert role.id not in self._gone, "it has not left yet"
+        gone = self._gone[role.id] = asyncio.Event()
+        self._note("comes", role)
+        await gone.wait()
 
     async def go(self, role: Role) -> None:
-        await self._note("goes", role)
-        await self.let.wait()
-        self._gone[role.id].set()
+        self._note("goes", role)
+        await asyncio.sleep(self._leave_seconds.pop(0) if self._leave_seconds else 0.0)
+        self._gone.pop(role.id).set()
 
-    async def heard(self, seat: str, count: int) -> list[str]:
-        """What this one was told first, as soon as that is so much."""
-        async with asyncio.timeout(LIMIT_SECONDS), self._news:
-            await self._news.wait_for(lambda: len(self.of(seat)) >= count)
-        return self.of(seat)[:count]
-
-    def of(self, seat: str) -> list[str]:
-        return [what for what, who in self.told if who == seat]
-
-    async def _note(self, what: str, role: Role) -> None:
-        async with self._news:
-            self.told.append((what, role.id))
-            self._news.notify_all()
+    def _note(self, what: str, role: Role) -> None:
+        self.told.append((round(asyncio.get_running_loop().time(), 3), what, role.id))
 
 
-def following(machines: Machines, *spans: tuple[float, float]) -> asyncio.Task[None]:
-    there = Availability(tuple((length * SPAN_SECONDS, count) for length, count in spans))
-    roles, now = spot_roles("runs/x", there.most), asyncio.get_running_loop().time()
-    return asyncio.create_task(come_and_go(there, roles, machines.come, machines.go, now))
+def followed(
+    machines: Machines, seconds: float, *spans: tuple[float, float]
+) -> list[tuple[float, str, str]]:
+    """What happens in so many seconds, and when; of one moment by id."""
+    there, clock = Availability(spans), HeldClock()
+    roles = spot_roles("runs/x", there.most)
+
+    def held() -> asyncio.AbstractEventLoop:
+        loop = asyncio.SelectorEventLoop(clock)
+        loop.time = lambda: clock.now  # type: ignore[method-assign]
+        return loop
+
+    async def follow() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await come_and_go(there, roles, machines.come, machines.go, 0.0)
+
+    with asyncio.Runner(loop_factory=held) as runner:
+        runner.run(follow())
+    return sorted(machines.told, key=lambda told: (told[0], told[2]))
 
 
 def test_roles_come_and_go_by_the_trace() -> None:
-    async def told() -> None:
-        machines = Machines()
-        task = following(machines, (1, 0), (1, 2), (1, 1))
-        for seat in ("spot-1", "spot-2"):
-            assert await machines.heard(seat, 3) == ["comes", "goes", "comes"]
-        assert machines.told.index(("goes", "spot-2")) < machines.told.index(("goes", "spot-1"))
-        task.cancel()
+    assert followed(Machines(), 45.0, (10.0, 0.0), (10.0, 2.0), (10.0, 1.0)) == [
+        (10.0, "comes", "spot-1"),
+        (10.0, "comes", "spot-2"),
+        (20.0, "goes", "spot-2"),
+        (30.0, "goes", "spot-1"),
+        (40.0, "comes", "spot-1"),
+        (40.0, "comes", "spot-2"),
+    ]
 
-    asyncio.run(told())
+
+def test_nobody_comes_back_before_he_has_left_and_then_for_what_is_left_of_the_stay() -> None:
+    assert followed(Machines(12.0), 35.0, (10.0, 1.0), (10.0, 0.0)) == [
+        (0.0, "comes", "spot-1"),
+        (10.0, "goes", "spot-1"),
+        (22.0, "comes", "spot-1"),
+        (30.0, "goes", "spot-1"),
+    ]
 
 
-def test_nobody_comes_back_before_he_has_left_and_a_stay_missed_is_left_out() -> None:
-    async def told() -> None:
-        machines = Machines()
-        machines.let.clear()
-        task = following(machines, (1, 1), (1, 0))
-        await machines.heard("spot-1", 2)
-        clock = asyncio.get_running_loop().time
-        late = clock() + 5 * SPAN_SECONDS  # more than two stays later
-        while clock() < late:
-            await asyncio.sleep(SPAN_SECONDS)
-            assert machines.of("spot-1") == ["comes", "goes"]
-        machines.let.set()
-        assert await machines.heard("spot-1", 4) == ["comes", "goes"] * 2
-        task.cancel()
-
-    asyncio.run(told())
+def test_a_stay_that_was_over_before_he_had_left_is_left_out() -> None:
+    assert followed(Machines(25.0), 45.0, (10.0, 1.0), (10.0, 0.0)) == [
+        (0.0, "comes", "spot-1"),
+        (10.0, "goes", "spot-1"),
+        (40.0, "comes", "spot-1"),
+    ]
 
 
 def test_who_is_always_there_is_never_told_to_go() -> None:
-    async def told() -> None:
-        machines = Machines()
-        task = following(machines, (1, 1), (1, 2))
-        await machines.heard("spot-2", 4)
-        assert machines.of("spot-1") == ["comes"]
-        task.cancel()
-
-    asyncio.run(told())
+    told = followed(Machines(), 100.0, (10.0, 1.0), (10.0, 2.0))
+    assert [what for _, what, who in told if who == "spot-1"] == ["comes"]
 
 
 def test_spot_learners_have_ids_of_their_own() -> None:

@@ -28,8 +28,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget-seconds", type=float, default=480.0, help="time of the base")
     parser.add_argument("--nights", type=int, default=2, help="how often extra learners come")
     parser.add_argument("--pace", type=float, default=0.5, help="seconds from step to step")
+    parser.add_argument("--cold", action="store_true", help="no process is started ahead")
     asked = parser.parse_args(words)
-    trial = Asked(asked.base, asked.budget_seconds, asked.nights, asked.pace)
+    trial = Asked(asked.base, asked.budget_seconds, asked.nights, asked.pace, asked.cold)
     extras = [percent * asked.base // 100 for percent in asked.extra or [100]]
     folder = Path(tempfile.mkdtemp(prefix="scavenging-"))
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())

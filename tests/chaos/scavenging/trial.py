@@ -1,8 +1,8 @@
 """A run of real processes whose extra learners come and go, and the time it takes to a budget.
 
 Learners compute for some milliseconds and wait for the rest of their pace, so the machine's cores
-are not what is measured. Extra learners are processes that are started when their stay begins, and
-told to leave by SIGTERM when it is over: starting and joining count against them.
+are not what is measured. Extra learners join when their stay begins, and are told to leave by
+SIGTERM when it is over: what joining and leaving take counts against them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from decodiloco.local.availability import Availability
-from decodiloco.local.plan import Role, learner_ids, spot_roles
+from decodiloco.local.plan import learner_ids
 from decodiloco.local.spot import come_and_go
-from decodiloco.local.supervisor import Supervisor
 from replay.goodput.scavenging import by_work, decoupled, ideal_by_work
 from streams.envelope import Envelope
 from streams.events import LearnerLeft, RunClosed, RunClosing
-from tests.chaos.soak.journal import entries
-from tests.chaos.soak.stepping import gaps_of, lives_of, stepping
+from tests.chaos.scavenging.machines import Machines, lives_there, trainee
+from tests.chaos.soak.stepping import gaps_of, stepping
 from tests.chaos.test_takeover import watched
 from tests.hostile import Follower
 from tests.real_cluster import RealCluster, until
@@ -40,13 +39,14 @@ TOKENS_PER_STEP = SEQUENCES * MODEL["context"]
 class Asked:
     """A base of learners, how long it alone takes to the budget, and in how many days and nights.
 
-    A learner makes a step each `pace_seconds`.
+    A learner makes a step each `pace_seconds`. `cold`: a process is started when its machine comes.
     """
 
     base: int
     budget_seconds: float
     nights: int
     pace_seconds: float
+    cold: bool = False
 
     @property
     def budget_tokens(self) -> int:
@@ -55,7 +55,11 @@ class Asked:
 
 @dataclass(slots=True)
 class Scavenged:
-    """What one run came to. `left_seconds`: from SIGTERM to the end of the process, each time."""
+    """What one run came to, with each start of an extra learner and each leave.
+
+    `start_seconds`: from the beginning of its stay to its first step; `left_seconds`: from SIGTERM
+    to the end of the process.
+    """
 
     asked: Asked
     extra: int
@@ -92,7 +96,9 @@ async def scavenge(folder: Path, asked: Asked, extra: int, proved: bool = False)
             cluster.start("syncer", "one")
             base = learner_ids(asked.base)
             for name in base:
-                cluster.spawn(name, sys.executable, "-m", *trainee(folder, name, asked))
+                cluster.spawn(
+                    name, sys.executable, "-m", *trainee(folder, name, asked.pace_seconds)
+                )
             begun = await first_steps(folder, base)
             await accompany(folder, follower, told, begun)
             for name in base:
@@ -106,50 +112,27 @@ async def scavenge(folder: Path, asked: Asked, extra: int, proved: bool = False)
 
 async def accompany(folder: Path, follower: Follower, told: Scavenged, begun: float) -> None:
     """Lets the extra learners come and go until the budget is reached, and all end."""
-    supervisor = Supervisor(folder / "spot", print)
-    roles = [
-        Role(role.name, role.id, module, tuple(words))
-        for role in spot_roles(str(folder), told.extra)
-        for module, *words in [trainee(folder, role.id, told.asked)]
-    ]
-
-    async def come(role: Role) -> None:
-        begins, lives = time.monotonic(), len(lives_there(folder, role.id))
-        keeping = asyncio.create_task(supervisor.keep(role))
-        try:
-            await until(
-                lambda: keeping.done() or len(lives_there(folder, role.id)) > lives,
-                f"{role.id} steps",
-                START_SECONDS_MAX,
-            )
-            for life in lives_there(folder, role.id)[lives:]:
-                told.start_seconds.append(life[0] - begins)
-            await keeping
-        finally:
-            keeping.cancel()
-
-    async def go(role: Role) -> None:
-        begins = time.monotonic()
-        await supervisor.stop([role.name])
-        told.left_seconds.append(time.monotonic() - begins)
-
+    machines = Machines(folder, told.extra, told.asked.pace_seconds, told.asked.cold)
+    told.start_seconds, told.left_seconds = machines.start_seconds, machines.left_seconds
+    machines.prepare()
     there = nights(told.asked, told.extra)
-    visits = asyncio.create_task(come_and_go(there, roles, come, go, begun))
+    visits = come_and_go(there, machines.roles, machines.come, machines.go, begun)
+    visiting = asyncio.create_task(visits)
     reached = asyncio.create_task(follower.first(closing_in, seconds=math.inf))
     try:
-        running = [reached, visits] if roles else [reached]
+        running = [reached, visiting] if told.extra else [reached]
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         if not reached.done():
-            visits.result()
+            visiting.result()
         told.seconds = time.monotonic() - begun
-        visits.cancel()
+        visiting.cancel()
         await follower.first(lambda e: e.event if isinstance(e.event, RunClosed) else None)
-        await supervisor.ended([role.name for role in roles], END_SECONDS_MAX)
+        await machines.ended(END_SECONDS_MAX)
     finally:
         reached.cancel()
-        visits.cancel()
-        await asyncio.gather(visits, return_exceptions=True)
-        await supervisor.stop([role.name for role in roles])
+        visiting.cancel()
+        await asyncio.gather(visiting, return_exceptions=True)
+        await machines.stop()
 
 
 def closing_in(envelope: Envelope) -> RunClosing | None:
@@ -162,22 +145,10 @@ async def first_steps(folder: Path, base: Sequence[str]) -> float:
     return statistics.fmean(lives_there(folder, name)[0][0] for name in base)
 
 
-def lives_there(folder: Path, name: str) -> list[list[float]]:
-    """The moments at which each life of a learner made its steps, lives with a step only."""
-    return [life for life in lives_of(entries(folder / "steps" / f"{name}.jsonl")) if life]
-
-
 def share_of_stepping(folder: Path, names: Sequence[str], pace_seconds: float) -> float:
     """Part of these learners' time that was not stalled: 1 if the machine was never too busy."""
     lives = [life for name in names for life in lives_there(folder, name)]
     return stepping([gap for life in lives for gap in gaps_of(life, ())], pace_seconds).share
-
-
-def trainee(folder: Path, name: str, asked: Asked) -> list[str]:
-    """Module and words of a learner with a pace."""
-    module, config = "tests.chaos.soak.trainee", str(folder / "run.toml")
-    pace = str(asked.pace_seconds)
-    return [module, "--config", config, "--id", name, "--seat", name, "--pace", pace]
 
 
 def settings(asked: Asked) -> dict[str, object]:
