@@ -20,7 +20,8 @@ from tests.real_cluster import tiny, until
 
 LIMIT_SECONDS = 240.0
 NOTICE_SECONDS = 30.0
-TRIAL = Asked(base=2, budget_seconds=420.0, nights=2, pace_seconds=0.25)
+TRIAL = Asked(base=2, budget_seconds=400.0, nights=2, pace_seconds=1.0)
+STEPPING_MIN = 0.97  # less: the machine was too busy to measure anything
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -34,9 +35,10 @@ def test_twice_the_learners_for_half_of_the_work_take_three_quarters_of_the_time
 
     alone, more = asyncio.run(told())
 
+    assert min(alone.stepping_share, more.stepping_share) > STEPPING_MIN
     assert more.ideal == 0.75
     assert more.seconds / alone.seconds == pytest.approx(0.75, rel=WITHIN)
-    assert more.preempted == len(more.left_seconds) == 2
+    assert 2 <= more.preempted <= len(more.left_seconds)
     assert max(more.left_seconds) < NOTICE_SECONDS
 
 

@@ -27,7 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", type=int, default=4, help="learners that are always there")
     parser.add_argument("--budget-seconds", type=float, default=480.0, help="time of the base")
     parser.add_argument("--nights", type=int, default=2, help="how often extra learners come")
-    parser.add_argument("--pace", type=float, default=0.5, help="seconds from step to step")
+    parser.add_argument("--pace", type=float, default=1.0, help="seconds from step to step")
     parser.add_argument("--cold", action="store_true", help="no process is started ahead")
     asked = parser.parse_args(words)
     trial = Asked(asked.base, asked.budget_seconds, asked.nights, asked.pace, asked.cold)

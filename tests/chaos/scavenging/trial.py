@@ -155,7 +155,7 @@ def settings(asked: Asked) -> dict[str, object]:
     """What differs from the tiny run: the size, the pace, and the end."""
     return {
         "name": "scavenging",
-        "inner_steps": 8,
+        "inner_steps": 4,
         "learners_min": asked.base,
         "window": {"step_seconds": asked.pace_seconds, "upload_seconds": 0.05},
         "times": {},  # a run's default waits
