@@ -71,23 +71,35 @@ def demo(
     epilog=examples(
         "decodiloco up --config run.toml",
         "decodiloco up --config run.toml --learners 2 --syncers 1 --set end.steps=50",
+        "decodiloco up --config run.toml --learners 2 --spot nights.csv",
     )
 )
 def up(
     config: ConfigFile,
     learners: Annotated[int, typer.Option(help="How many learners train.")] = 3,
     syncers: Annotated[int, typer.Option(help="One leads, the others stand by.")] = 2,
+    spot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TRACE", help="A file that says how many more learners there are, and when."
+        ),
+    ] = None,
     folder: Annotated[
         Path | None, typer.Option("--dir", help="The run folder; default runs/NAME.")
     ] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a whole cluster for your own config on this machine, to the end of its run."""
+    """Run a whole cluster for your own config on this machine, to the end of its run.
+
+    With --spot, learners spot-1, spot-2 ... come and go beside the others: SIGTERM when the trace
+    says that their machine is gone. It begins anew with each start, and repeats.
+    """
     from decodiloco.local import demo as room
     from decodiloco.local.cluster import Size
+    from decodiloco.local.trace_file import read_trace
 
-    size = Size(learners, syncers)
+    size = Size(learners, syncers, read_trace(spot) if spot else None)
     raise typer.Exit(room.up(config, settings or (), folder, size, as_json))
 
 

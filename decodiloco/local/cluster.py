@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from decodiloco.config import Config
+from decodiloco.local.availability import Availability
 from decodiloco.local.folder import config_there, forget_config, wants_server, write_config
 from decodiloco.local.kills import Injector
 from decodiloco.local.plan import (
@@ -24,11 +25,13 @@ from decodiloco.local.plan import (
     learner_roles,
     opener_role,
     recorder_role,
+    spot_roles,
     still_to_come,
     syncer_ids,
     syncer_roles,
 )
 from decodiloco.local.settings import asked_settings
+from decodiloco.local.spot import come_and_go
 from decodiloco.local.story import Story
 from decodiloco.local.supervisor import Supervisor, end_leftovers
 from decodiloco.local.view import Display
@@ -49,10 +52,11 @@ from streams.nats_server import NatsServer
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many learners and syncers a cluster has."""
+    """How many learners and syncers a cluster has, and learners beyond these that come and go."""
 
     learners: int
     syncers: int
+    spot: Availability | None = None
 
 
 class Cluster:
@@ -170,6 +174,7 @@ class Cluster:
                     group.create_task(self._listen(places)),
                     group.create_task(self._meet(inbox)),
                     group.create_task(injector.run(coming)),
+                    group.create_task(self._scavenge()),
                 ]
                 await self._until_finished()
                 for task in (*others, *keepers):
@@ -205,6 +210,23 @@ class Cluster:
                         if not missed:
                             break
         self._learners_there.set()
+
+    async def _scavenge(self) -> None:
+        """Spot learners, from now on as the trace says. Into a run that is closing none comes."""
+
+        async def come(role: Role) -> None:
+            if not self.story.closing:
+                await self._supervisor.keep(role)
+
+        async def go(role: Role) -> None:
+            await self._supervisor.stop([role.name])
+
+        if self._size.spot is not None:
+            now = asyncio.get_running_loop().time()
+            await come_and_go(self._size.spot, self._spot_roles(), come, go, now)
+
+    def _spot_roles(self) -> tuple[Role, ...]:
+        return spot_roles(str(self._folder), self._size.spot.most if self._size.spot else 0)
 
     def _is_due(self, learner: str) -> bool:
         lane = self.story.lanes.get(learner)
@@ -250,7 +272,8 @@ class Cluster:
         learners. Of a closed run learners take leave by themselves, in a moment.
         """
         folder = str(self._folder)
-        learners = [role.name for role in learner_roles(folder, self._size.learners)]
+        roles = (*learner_roles(folder, self._size.learners), *self._spot_roles())
+        learners = [role.name for role in roles]
         if self.story.closed is not None:
             await self._supervisor.ended(learners, LEAVE_PROCESS_SECONDS_MAX)
         elif self.story.closing:

@@ -78,7 +78,7 @@ def up(
     """Runs a cluster for somebody's own config to its end; an exit code."""
     config = load_config(config_path, overrides)
     check_places(config)
-    learner_ids(size.learners)
+    learner_ids(size.learners + (size.spot.most if size.spot else 0))
     syncer_ids(size.syncers)
     folder = folder or Path("runs") / config.run.name
     with held(folder):

@@ -92,7 +92,7 @@ def victim(kill: Kill, living: Sequence[str], leader: str | None) -> str | None:
 def learner_ids(count: int) -> tuple[str, ...]:
     """a, b, c ...; past 26 they are l001, l002 ..."""
     if not 1 <= count <= LEARNERS_MAX:
-        raise ConfigInvalid(f"--learners {count}: one machine runs 1 to {LEARNERS_MAX}")
+        raise ConfigInvalid(f"{count} learners: one machine runs 1 to {LEARNERS_MAX}")
     if count <= len(string.ascii_lowercase):
         return tuple(string.ascii_lowercase[:count])
     return tuple(f"l{number:03}" for number in range(1, count + 1))
@@ -111,6 +111,12 @@ def syncer_roles(folder: str, count: int) -> tuple[Role, ...]:
 
 def learner_roles(folder: str, count: int) -> tuple[Role, ...]:
     return tuple(_process("learner", folder, f"learner-{id_}", id_) for id_ in learner_ids(count))
+
+
+def spot_roles(folder: str, count: int) -> tuple[Role, ...]:
+    """Learners spot-1, spot-2 ... whose machines come and go."""
+    ids = [f"spot-{number}" for number in range(1, count + 1)]
+    return tuple(_process("learner", folder, f"learner-{id_}", id_) for id_ in ids)
 
 
 def evaluator_role(folder: str) -> Role:

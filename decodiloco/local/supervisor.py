@@ -40,7 +40,7 @@ class Supervisor:
         self._say = say
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._foreign: dict[str, int] = {}
-        self._stopping: list[str] = []
+        self._stopping: set[str] = set()
 
     def note_foreign(self, name: str, pid: int) -> None:
         """Registers a process that somebody else started, so that a next start can end it."""
@@ -63,7 +63,9 @@ class Supervisor:
 
         Waits a second before the first restart and twice as long before each next. Raises
         Failed after `RESTARTS_MAX` restarts, or at once when it says that it was asked wrongly.
+        A role that was stopped may be kept again.
         """
+        self._stopping.discard(role.name)
         loop = asyncio.get_running_loop()
         restarts, pause_seconds = 0, float(RESTART_PAUSE_SECONDS)
         while True:
@@ -96,7 +98,7 @@ class Supervisor:
 
     async def stop(self, names: Sequence[str]) -> None:
         """SIGTERM to these roles, then SIGKILL to those that do not end in time."""
-        self._stopping.extend(names)
+        self._stopping.update(names)
         processes = [self._running[name] for name in names if self.pid(name) is not None]
         for process in processes:
             _signal_group(process.pid, signal.SIGTERM)

@@ -18,7 +18,7 @@ from replay.progress import progress
 from streams.errors import AskedWrongly
 
 if TYPE_CHECKING:
-    from replay.goodput.scavenging import Availability
+    from decodiloco.local.availability import Availability
     from replay.goodput.settings import Clock, Scenario
     from replay.goodput.study import Length
 
@@ -257,8 +257,8 @@ def _tape(
 
 
 def _availability(scenario: Scenario, trace: str) -> Availability:
+    from decodiloco.local.trace_file import read_trace
     from replay.goodput import scavenging
-    from replay.goodput.trace_file import read_trace
 
     asked, base = scenario.scavenging, float(scenario.cluster.learners)
     period_seconds = asked.period_hours * 3600.0

@@ -11,20 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from decodiloco.local.availability import Availability
+
 BUDGET_ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Availability:
-    """Extra learners as a step function that repeats: `spans` of (seconds, learners)."""
-
-    spans: tuple[tuple[float, float], ...]
-
-    def forever(self) -> Iterator[tuple[float, float]]:
-        """The spans, again and again."""
-        assert sum(length for length, _ in self.spans) > 0.0
-        while True:
-            yield from self.spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from decodiloco.config import load_config
 from decodiloco.errors import ConfigInvalid
-from replay.goodput.scavenging import Availability
+from decodiloco.local.availability import Availability
 from replay.goodput.settings import DAY_SECONDS, Scenario
 from replay.synthetic.cluster import (
     Cluster,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from decodiloco.config import Run
 from decodiloco.errors import ConfigInvalid
-from replay.goodput.scavenging import Availability
+from decodiloco.local.availability import Availability
 from replay.goodput.settings import Scenario
 
 WORD_SHARE = 0.01  # a word's or fact's way, as a share of a step: seconds are free, order is not

@@ -9,11 +9,11 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Literal
 
+from decodiloco.local.availability import Availability
 from replay.goodput.learner import Lived, Stretches
-from replay.goodput.scavenging import Availability
 
 TOUCHING = 1e-9  # stretches that are nearer than so many seconds have no pause between them
 
@@ -100,27 +100,17 @@ def under_failures(lived: Lived) -> Schedule:
 
 
 def scavenged(availability: Availability, until_seconds: float) -> list[Schedule]:
-    """Learners that come and go; of several, those that came last leave first.
-
-    A span that goes on in the next one is one life. Parts of a learner are rounded.
-    """
-    counts: list[tuple[float, float, int]] = []
-    now = 0.0
-    for length, learners in availability.forever():
-        if now >= until_seconds:
-            break
-        counts.append((now, now + length, round(learners)))
-        now += length
-    most = max((count for _, _, count in counts), default=0)
-    return [_there([(a, b) for a, b, count in counts if count > seat]) for seat in range(most)]
+    """Learners that come and go: each stay is a life, told when it is over."""
+    return [
+        _there(list(takewhile(lambda stay: stay[0] < until_seconds, availability.stays(seat))))
+        for seat in range(availability.most)
+    ]
 
 
-def _there(spans: Sequence[tuple[float, float]]) -> Schedule:
-    joined: list[tuple[float, float]] = []
-    for begin, end in spans:
-        if joined and begin - joined[-1][1] <= TOUCHING:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((begin, end))
-    stretches = Stretches([a for a, _ in joined], [b for _, b in joined], [1.0] * len(joined))
-    return Schedule(stretches, [Life(begin, end, "preempted") for begin, end in joined])
+def _there(stays: Sequence[tuple[float, float]]) -> Schedule:
+    stretches = Stretches([a for a, _ in stays], [b for _, b in stays], [1.0] * len(stays))
+    return Schedule(stretches, [Life(a, b, _end(b)) for a, b in stays])
+
+
+def _end(moment: float) -> Literal["preempted", "never"]:
+    return "never" if math.isinf(moment) else "preempted"

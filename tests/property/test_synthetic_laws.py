@@ -6,7 +6,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from decodiloco.errors import ConfigInvalid
-from replay.goodput.scavenging import Availability
+from decodiloco.local.availability import Availability
 from replay.goodput.settings import YEAR_SECONDS, Scenario, scenario_of
 from replay.synthetic.cluster import Cluster
 from replay.synthetic.records import synthetic_records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,12 +18,16 @@ import yaml
 from typer.main import get_command
 
 from decodiloco.config import load_config
+from streams.nats_server import find_binary as nats_binary
 from tests.tidy.house import ROOT, text_of
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 VERSIONS = ("1.31.0", kubernetes_validate.latest_version())
 KUSTOMIZATIONS = sorted(path.parent for path in FOLDER.rglob("kustomization.yaml"))
 RUN_TOML = "/etc/decodiloco/run.toml"
+TWO = "deploy/kubernetes/overlays/two-regions"
+
+with_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on the path")
 
 
 def manifests() -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -68,6 +73,24 @@ def test_a_kustomization_names_files_that_are_there() -> None:
             named += generator["files"]
         for one in named:
             assert (folder / one).exists(), f"{folder.name}: {one}"
+
+
+@with_kubectl
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=lambda path: path.name)
+def test_what_kustomize_makes_of_it_obeys_the_schema_and_names_what_is_there(folder: Path) -> None:
+    made = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60
+    )
+    assert made.returncode == 0, made.stderr
+    objects = list(yaml.safe_load_all(made.stdout))
+    configs = {one["metadata"]["name"] for one in objects if one["kind"] == "ConfigMap"}
+    for one in objects:
+        kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
+        pod = one.get("spec", {}).get("template", {}).get("spec", {})
+        mounted = {
+            each["configMap"]["name"] for each in pod.get("volumes", ()) if "configMap" in each
+        }
+        assert mounted <= configs, one["metadata"]["name"]
 
 
 def test_every_file_is_named_by_a_kustomization() -> None:
@@ -169,7 +192,10 @@ def test_services_and_budgets_select_pods_that_there_are() -> None:
             assert spec["selector"]["matchLabels"] in labels, name_of(case)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.rglob("run.toml")), ids=lambda p: p.parent.name)
+RUNS = sorted(FOLDER.rglob("run.toml"))
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.parent.name)
 def test_a_run_reaches_the_servers_that_the_manifests_start(path: Path) -> None:
     config = load_config(path)
     (nats,) = [
@@ -178,12 +204,14 @@ def test_a_run_reaches_the_servers_that_the_manifests_start(path: Path) -> None:
         if document["kind"] == "StatefulSet" and document["metadata"]["name"] == "nats"
     ]
     names = [f"nats-{index}.nats" for index in range(nats["spec"]["replicas"])]
-    assert config.here.nats.split(",") == [f"nats://{name}:4222" for name in names]
     assert config.run.tape_replicas == len(names)
     routes = re.findall(
         r'"nats://([^:"]+):6222"', text_of("deploy/kubernetes/cluster/cluster.conf")
     )
     assert routes == names
+    if path.parent.name == "region":  # of its one server
+        del names[1:]
+    assert config.here.nats.split(",") == [f"nats://{name}:4222" for name in names]
     if config.here.store_endpoint is not None:
         assert config.here.store_endpoint == "http://object-store:8333"
 
@@ -202,3 +230,80 @@ def test_the_servers_are_set_as_everywhere() -> None:
     base = text_of("deploy/kubernetes/cluster/server.conf")
     assert base == text_of("deploy/nats/server.conf")
     assert "sync_interval: always" in base
+
+
+REGIONS = ROOT / TWO
+NAMES = sorted(path.name for path in REGIONS.iterdir() if path.name not in ("hub", "region"))
+
+
+def made_of(name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """What kustomize makes of the hub or a region, by kind and name without its hash."""
+    made = subprocess.run(
+        ["kubectl", "kustomize", str(REGIONS / name)], capture_output=True, text=True, timeout=60
+    )
+    assert made.returncode == 0, made.stderr
+    objects = yaml.safe_load_all(made.stdout)
+    return {
+        (one["kind"], re.sub(r"-[0-9a-z]{10}$", "", one["metadata"]["name"])): one
+        for one in objects
+    }
+
+
+def environment(pod: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in pod["containers"][0]["env"] if "value" in one}
+
+
+def test_hub_and_regions_run_one_run() -> None:
+    hub, region = (load_config(REGIONS / name / "run.toml") for name in ("hub", "region"))
+    assert hub.run == region.run
+    assert hub.here.store == region.here.store
+    assert sorted(hub.run.regions) == sorted([*NAMES, hub.here.region]) and len(NAMES) == 2
+
+
+@with_kubectl
+@pytest.mark.parametrize("name", NAMES)
+def test_a_region_has_a_server_of_its_domain_and_learners_of_its_own(name: str) -> None:
+    made = made_of(name)
+    assert {kind for kind, _ in made} == {
+        "ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget", "Job",
+    }  # fmt: skip
+    nats = made["StatefulSet", "nats"]["spec"]
+    told = environment(nats["template"]["spec"])
+    assert (nats["replicas"], told["SERVER_NAME"], told["REGION"]) == (1, name, name)
+    (learners,) = made["Job", "learners"]["spec"]["template"]["spec"]["containers"]
+    command, *words = [word.replace("$(JOB_COMPLETION_INDEX)", "0") for word in learners["args"]]
+    app: Any = get_command(importlib.import_module("decodiloco.cli").app)
+    asked = app.commands[command].make_context(command, words).params
+    assert asked["id_"] == f"{name}-0"
+    config = load_config(REGIONS / "region" / "run.toml", asked["settings"])
+    assert config.here.region == name
+
+
+@with_kubectl
+def test_the_hub_listens_where_the_regions_join() -> None:
+    made = made_of("hub")
+    jobs = {name for kind, name in made if kind == "Job"}
+    assert jobs == {"open", "syncers", "evaluator", "archive"}
+    (server,) = made["StatefulSet", "nats"]["spec"]["template"]["spec"]["containers"]
+    (port,) = [each["containerPort"] for each in server["ports"] if each["name"] == "leafnodes"]
+    assert made["Service", "leafnodes"]["spec"]["ports"] == [{"name": "leafnodes", "port": port}]
+    assert f'leafnodes {{ listen: "0.0.0.0:{port}" }}' in text_of(f"{TWO}/hub/hub.conf")
+    for name in NAMES:
+        pod = made_of(name)["StatefulSet", "nats"]["spec"]["template"]["spec"]
+        assert environment(pod)["HUB"].endswith(f":{port}")
+
+
+@pytest.mark.parametrize(("place", "file"), [("hub", "hub.conf"), ("region", "leaf.conf")])
+def test_a_nats_server_takes_the_configuration(tmp_path: Path, place: str, file: str) -> None:
+    for path in (*(FOLDER / "cluster").glob("*.conf"), REGIONS / place / file):
+        text = path.read_text("utf-8").replace('"/data"', f'"{tmp_path}"')
+        (tmp_path / path.name).write_text(text, encoding="utf-8")
+    told = {"SERVER_NAME": "one", "REGION": "east", "HUB": "nats://hub.example:7422"}
+    checked = subprocess.run(
+        [str(nats_binary()), "-t", "-c", str(tmp_path / file)],
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert checked.returncode == 0, checked.stderr

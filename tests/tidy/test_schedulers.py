@@ -98,3 +98,34 @@ def test_skypilot_types_a_command_that_there_is() -> None:
     assert told.params["settings"] == ["here.device=cuda", "here.threads=8"]
     assert "LEARNER" in task["envs"] and '"$LEARNER"' in line
     assert task["workdir"] == "." and task["resources"]["use_spot"] is True
+    assert 143 in task["resources"]["job_recovery"]["recover_on_exit_codes"]
+
+
+SPOT = """#!/bin/sh
+trap 'exit 0' TERM
+echo begun
+[ -n "$ENDS" ] && exit "$ENDS"
+while :; do sleep 0.01; done
+"""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("0", 0), ("3", 3), ("", 143)])
+def test_a_learner_whose_machine_goes_has_not_succeeded(
+    tmp_path: Path, ends: str, code: int
+) -> None:
+    program = tmp_path / "decodiloco" / "bin" / "decodiloco"
+    program.parent.mkdir(parents=True)
+    program.write_text(SPOT, encoding="utf-8")
+    program.chmod(0o755)
+    task = subprocess.Popen(
+        ["bash", "-c", yaml.safe_load(text_of(SKYPILOT))["run"]],
+        env={**os.environ, "HOME": str(tmp_path), "LEARNER": "a", "ENDS": ends},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert task.stdout is not None and task.stdout.readline() == "begun\n"
+    if not ends:
+        os.killpg(task.pid, signal.SIGTERM)  # the machine is shut down: all are told
+    task.communicate(timeout=20)
+    assert task.returncode == code

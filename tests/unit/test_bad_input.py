@@ -224,6 +224,22 @@ def test_a_demo_that_cannot_be_meant_binds_no_folder(
     assert not (terminal.folder / "demo" / "run.toml").exists()
 
 
+@pytest.mark.parametrize(
+    ("trace", "line"),
+    [
+        ("0,1\n5,four\n", "trace nights.csv: line 2 is 'four'"),
+        ("0,0\n5,198\n", "201 learners: one machine runs 1 to 200"),
+    ],
+)
+def test_a_trace_that_cannot_be_meant_binds_no_folder(
+    terminal: Terminal, trace: str, line: str
+) -> None:
+    (terminal.folder / "nights.csv").write_text(trace)
+    told = terminal.types("up", "--config", "run.toml", "--spot", "nights.csv", "--dir", "run")
+    assert (told.code, told.line.startswith(line)) == (2, True), told
+    assert not (terminal.folder / "run").exists()
+
+
 def test_a_folder_that_another_start_holds_is_left_to_it(terminal: Terminal) -> None:
     (terminal.folder / "demo").mkdir()
     with (terminal.folder / "demo" / "lock").open("w") as lock:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from decodiloco.errors import ConfigInvalid
+from decodiloco.local.availability import Availability
+from decodiloco.local.trace_file import read_trace
 from replay.goodput.paper import SCAVENGING_DECOUPLED, SCAVENGING_EXTRA
 from replay.goodput.scavenging import (
-    Availability,
     by_clock,
     by_work,
     data_parallel,
@@ -18,7 +19,6 @@ from replay.goodput.scavenging import (
     ideal_by_clock,
     ideal_by_work,
 )
-from replay.goodput.trace_file import read_trace
 
 DAY = 86_400.0
 

@@ -75,6 +75,26 @@ def test_a_role_that_is_killed_is_started_again(
     asyncio.run(told())
 
 
+def test_a_role_that_was_stopped_may_be_kept_again(
+    tmp_path: Path, modules: Callable[[str], Role]
+) -> None:
+    async def told() -> None:
+        said: list[str] = []
+        keeper, role = Supervisor(tmp_path, said.append), modules(WAITS)
+        for life in range(2):
+            task = asyncio.create_task(keeper.keep(role))
+            await until((tmp_path / "up").exists)
+            (tmp_path / "up").unlink()
+            if life == 1:  # of its new life a crash is none of the stop's doing
+                keeper.kill("child")
+                await until((tmp_path / "up").exists)
+            await keeper.stop(["child"])
+            await task
+        assert said == ["child was ended by SIGKILL; started again in 0 s"]
+
+    asyncio.run(told())
+
+
 def test_a_role_that_always_crashes_is_given_up_with_its_last_words(
     tmp_path: Path, modules: Callable[[str], Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:

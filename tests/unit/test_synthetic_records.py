@@ -10,11 +10,12 @@ from collections import Counter
 import pytest
 
 from decodiloco.errors import ConfigInvalid
+from decodiloco.local.availability import Availability
 from decodiloco.merge.self_test import self_test
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
 from replay.facts_check import FactsCheck
-from replay.goodput.scavenging import Availability, by_work
+from replay.goodput.scavenging import by_work
 from replay.goodput.settings import Scenario, scenario_of
 from replay.invariants.all_of_them import Invariants
 from replay.refold import refold

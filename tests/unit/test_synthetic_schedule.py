@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from decodiloco.local.availability import Availability
 from replay.goodput import draws
 from replay.goodput.learner import Lived, Stretches, live
-from replay.goodput.scavenging import Availability
 from replay.goodput.settings import scenario_of
 from replay.synthetic.baseline import data_parallel
 from replay.synthetic.life import sequences_of

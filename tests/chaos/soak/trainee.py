@@ -33,6 +33,8 @@ from streams.inbox import Inbox
 from tests.chaos.soak.journal import Journal, JournalledInbox
 from tests.chaos.soak.poison import PoisonedInbox
 
+GATE_SECONDS = 0.02
+
 
 def main(words: Sequence[str] | None = None) -> None:
     asked = _asked(words)
@@ -56,6 +58,9 @@ def _learn(config: Config, asked: argparse.Namespace) -> None:
     folder = Path(asked.config).parent
     _journal_words(Journal(folder / "journals" / f"inbox-{asked.seat}.jsonl"), asked.poison)
     steps = Journal(folder / "steps" / f"{asked.seat}.jsonl")
+    while asked.gate is not None and not asked.gate.exists():
+        if notice.wait(GATE_SECONDS):
+            return
     with join(config, learner=asked.id, model=gpt, optimizer=optimizer) as session:
         steps.note(life=os.getpid(), incarnation=session.incarnation, at=time.monotonic())
         batches = batches_of(run.training, run.model.context, corpus, session.slot)
@@ -122,6 +127,7 @@ def _asked(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seat", required=True, help="name of its journals")
     parser.add_argument("--pace", type=float, required=True, help="seconds from step to step")
     parser.add_argument("--poison", choices=("nan", "huge", "shape"))
+    parser.add_argument("--gate", type=Path, help="it is ready, but joins once this file is there")
     parser.add_argument("--set", action="append", default=[])
     return parser.parse_args(words)
 

@@ -1,4 +1,4 @@
-"""An availability trace from a file: how many extra learners there are, and when.
+"""A trace of spot machines or a schedule from a file: how many extra learners there are, when.
 
 Two forms: JSON as in skypilot's spot-traces, `{"metadata": {"gap_seconds": 300}, "data": [0, 16]}`;
 or CSV of `seconds,learners` lines, each holding until the next one. A trace repeats.
@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from decodiloco.errors import ConfigInvalid
-from replay.goodput.scavenging import Availability
+from decodiloco.local.availability import Availability
 
 POINTS_MAX = 10_000_000
 
