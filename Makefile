@@ -16,7 +16,7 @@ ROOMS := unit contract property fuzz golden simulation chaos tidy
 # One thread a process: results must not depend on it, and the tests share two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo check test chaos soak compose-test fuzz audit bench docs study clean
+.PHONY: setup demo check test chaos soak compose-test geo-test fuzz audit bench docs study clean
 
 setup: $(INSTALLED)
 
@@ -59,6 +59,10 @@ soak: setup
 # Builds the images, runs the compose cluster and breaks it; wants docker, or podman as root.
 compose-test: setup
 	$(BIN)/python -m pytest tests/containers --long -s
+
+# A hub and two regions in network namespaces, one of them cut off; wants root, ip and tc.
+geo-test: setup
+	$(BIN)/python -m pytest tests/geo --long -s
 
 # Everything that strangers may hand over, bent: FUZZ="--room words --seconds 60" is a part of it.
 fuzz: setup

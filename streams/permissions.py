@@ -166,8 +166,6 @@ def services_of(identity: Identity, domains: Collection[str] = ()) -> tuple[Serv
             ]
     else:
         calls.append(f"STREAM.MSG.GET.{tape}")
-    if identity.role == "viewer":
-        calls.append("INFO")
     services = [
         Service(f"{API}.{call}", f"{identity.api}.{call}", "MSG.NEXT" in call) for call in calls
     ]
@@ -177,6 +175,8 @@ def services_of(identity: Identity, domains: Collection[str] = ()) -> tuple[Serv
         for region in identity.regions:
             call = f"STREAM.INFO.{inbox_stream(run, region)}"
             services.append(Service(f"{_api(region, apart)}.{call}", f"{identity.api}.{call}"))
+    if identity.role == "viewer":
+        services.append(Service(f"{API}.INFO", f"{identity.api}.INFO"))
     says = [
         inbox_subject(run, region, identity.id, word)
         for region in identity.regions

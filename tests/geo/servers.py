@@ -1,4 +1,4 @@
-"""The servers of deploy/geo as processes: a hub and its regions, with the files that are shipped."""
+"""The servers of deploy/geo as processes: a hub and regions, by the files that are shipped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from streams.nats_server import find_binary
@@ -61,8 +62,9 @@ class GeoServer:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while self.log_file.read_text(encoding="utf-8").count(line) < times:
             assert time.monotonic() < deadline, self.log_file.read_text(encoding="utf-8")[-2000:]
-            assert self.process.poll() is None, self.log_file.read_text(encoding="utf-8")[-2000:]
-            time.sleep(0.02)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.02)
+                raise AssertionError(self.log_file.read_text(encoding="utf-8")[-2000:])
 
 
 def free_ports(count: int) -> list[int]:
