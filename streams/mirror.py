@@ -45,10 +45,13 @@ async def mirror_here(connection: Connection, run: str) -> Mirror | None:
 async def provision_mirrors(connection: Connection, run: str, regions: Sequence[str]) -> None:
     """Makes the mirror of each region that is in a domain of its own, or checks it.
 
-    Nothing where the server is in no domain. A mirror of a tape that was lost since is made anew:
-    it holds nothing that the tape does not. Raises StreamUnfit, and ServerUnreachable for a region
-    that does not answer.
+    Nothing where the server is in no domain, and nothing but by the operator. A mirror of a tape
+    that was lost since is made anew: it holds nothing that the tape does not. Raises StreamUnfit,
+    and ServerUnreachable for a region that does not answer.
     """
+    identity = connection.identity
+    if identity is not None and identity.role != "operator":
+        return  # nobody else may look at another region's copy
     hub = (await connection.wire.link()).client.domain
     apart = [region for region in regions if hub and region != hub]
     if not apart:

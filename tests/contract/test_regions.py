@@ -233,9 +233,14 @@ def test_a_copy_of_a_tape_that_was_lost_is_made_anew(servers: Geo) -> None:
 
 def test_doctor_tells_how_far_the_other_end_is(servers: Geo) -> None:
     ca = str(servers.hub.folder / "ca.pem") if servers.keys else None
-    key = str(servers.keys / "operator.nk") if servers.keys else None
+    operators = str(servers.keys / "operator.nk") if servers.keys else None
     told = {}
-    for server, region in ((servers.hub, "hub"), (servers.east, "east")):
+    syncers = str(servers.keys / "syncer-s1.nk") if servers.keys else None
+    for server, region, key in (
+        (servers.hub, "hub", syncers),
+        (servers.hub, "hub", operators),
+        (servers.east, "east", operators),
+    ):
         here = {"nats": server.url, "nats_key": key, "nats_ca": ca, "region": region}
         config = servers.config.model_copy(
             update={"here": servers.config.here.model_copy(update=here)}
