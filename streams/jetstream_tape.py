@@ -198,7 +198,7 @@ class JetStreamTape:
 
     async def _check_written_here(self) -> None:
         """Raises StreamUnfit on a region's server: what it tells of the tape is a while ago."""
-        if self._is_written_here:
+        if self._is_written_here or not (await self._wire.link(LINK_SECONDS)).client.domain:
             return
         try:
             info = await self._wire.ask(f"STREAM.INFO.{self._stream}")
