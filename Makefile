@@ -16,7 +16,8 @@ ROOMS := unit contract property fuzz golden simulation chaos tidy
 # One thread a process: results must not depend on it, and the tests share two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo check test chaos soak compose-test compose-chaos fuzz audit bench docs study clean
+.PHONY: setup demo check test chaos soak compose-test compose-chaos geo-test fuzz audit bench \
+  docs study clean
 
 setup: $(INSTALLED)
 
@@ -64,6 +65,10 @@ compose-test: setup
 # Crash, pause, disconnect, restart of each service of the compose cluster; about ten minutes.
 compose-chaos: setup
 	$(BIN)/python -m pytest tests/containers/test_chaos.py --long -s
+
+# A hub and two regions in network namespaces, one of them cut off; wants root, ip and tc.
+geo-test: setup
+	$(BIN)/python -m pytest tests/geo --long -s
 
 # Everything that strangers may hand over, bent: FUZZ="--room words --seconds 60" is a part of it.
 fuzz: setup

@@ -304,6 +304,12 @@ def keys(
     syncers: Annotated[list[str] | None, _wanted_option("syncer")] = None,
     evaluators: Annotated[list[str] | None, _wanted_option("evaluator")] = None,
     viewers: Annotated[list[str] | None, _wanted_option("viewer")] = None,
+    leaves: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--leaf", metavar="REGION", help="A region whose leaf server gets a key; repeatable."
+        ),
+    ] = None,
     apply: Annotated[
         bool,
         typer.Option("--apply", help="Make the learners' readers on the server of an open run."),
@@ -316,7 +322,8 @@ def keys(
     """Make keys for a run, and the accounts file by which its NATS servers know them.
 
     The first time also the operator, two syncers s1 and s2, an evaluator and a viewer get one.
-    A learner speaks to one region: here.region, or that after its @.
+    A learner speaks to one region: here.region, or that after its @. With a leaf's key the inbox
+    and a copy of the tape are on that region's own NATS server (docs/how-to/regions.md).
     """
     import asyncio
     import json
@@ -330,6 +337,7 @@ def keys(
     wanted += [room.Wanted("syncer", text) for text in syncers or ()]
     wanted += [room.Wanted("evaluator", text) for text in evaluators or ()]
     wanted += [room.Wanted("viewer", text) for text in viewers or ()]
+    wanted += [room.Wanted("leaf", text) for text in leaves or ()]
     if s3_policies:
         if wanted or apply:
             raise AskedWrongly("--s3-policies only prints: make keys and readers first, without it")

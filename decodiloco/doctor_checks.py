@@ -16,6 +16,7 @@ from blake3 import blake3
 
 import decodiloco
 from decodiloco.config import Config
+from decodiloco.doctor_links import mirror_told, round_trips
 from decodiloco.errors import Disagreement
 from decodiloco.store.codecs import ELEMENT_BYTES
 from decodiloco.store.open_store import open_store
@@ -66,9 +67,18 @@ async def measure_server(config: Config) -> Measured:
             told = [f"JetStream answers at {connection.address}"]
         else:
             told = [f"{connection.address} knows us as {identity}"]
-        told.append(await _check_run(connection, config))
-        seconds = await _scratch_run(connection)
-        return "; ".join(told), {"tape_seconds": seconds}
+        run, mirror = config.run, None
+        if last := await _last(connection, run.name):
+            mirror, how = await mirror_told(connection, run.name)
+            told.append(await _check_run(connection, config, last, mirror is not None) + how)
+        else:
+            told.append(f"run {run.name} is not open yet: `decodiloco open` does that")
+        times = {"tape_seconds": await _scratch_run(connection)}
+        trips = await round_trips(connection, run.name, run.regions, mirror)
+        told += [f"{1000 * seconds:.1f} ms to {region}" for region, seconds in trips.items()]
+        if trips:
+            times["link_seconds"] = max(trips.values())
+        return "; ".join(told), times
     finally:
         await connection.close()
 
@@ -83,26 +93,32 @@ def measure_store(config: Config) -> Measured:
         upload = _timed(lambda: store.put(key, [payload]))
         download = _timed(lambda: _compare(bytes(store.read(key, 0, size)), payload, key))
         store.put(key, [payload])  # the same key again is nothing new, and must be allowed
-        told = f"{store.url}: put, read and put again {size:,} bytes; {key} stays there"
+        told = (
+            f"{store.url}: put, read and put again {size:,} bytes ({_rate(size, upload)} up, "
+            f"{_rate(size, download)} down); {key} stays there"
+        )
         return told, {"upload_seconds": upload, "download_seconds": download}
     finally:
         store.close()
 
 
-async def _check_run(connection: Connection, config: Config) -> str:
-    """Whether this run's streams are there and fit, and whether we may speak to them."""
-    run, region = config.run.name, config.here.region
+async def _last(connection: Connection, run: str) -> int:
+    """The end of the run's tape; 0 while it is not open."""
     try:
-        last = await connection.tape(run).last()
+        return await connection.tape(run).last()
     except StreamMissing:
-        last = 0
-    if not last:
-        return f"run {run} is not open yet: `decodiloco open` does that"
+        return 0
+
+
+async def _check_run(connection: Connection, config: Config, last: int, is_mirror: bool) -> str:
+    """Whether this run's streams are fit, and whether we may speak to them."""
+    run, region = config.run.name, config.here.region
     told = f"run {run} is open, its tape ends at {last}"
     identity = connection.identity
     if identity is None or identity.role in ("learner", "syncer", "operator"):
         regions = identity.regions if identity else config.run.regions
-        await provision(connection, run, regions)
+        if not is_mirror:
+            await provision(connection, run, regions)
         await _check_pulse(connection, run)
     if identity is None or identity.role in SPEAKERS:
         speaker = identity.id if identity else config.here.id or "doctor"
@@ -138,8 +154,9 @@ async def _may_publish(connection: Connection, subject: str, stream: str) -> Non
 async def _scratch_run(connection: Connection) -> float:
     """Makes a scratch run, appends and reads back a few facts, removes it: the median seconds."""
     run = f"doctor-{secrets.token_hex(6)}"
+    region = (await connection.wire.link()).client.domain or "home"
     try:
-        await provision(connection, run, ["home"])
+        await provision(connection, run, [region])
     except PermissionDenied:
         link = await connection.wire.link()
         return float(await link.client.rtt(5))  # only who opens runs needs to make streams
@@ -158,7 +175,7 @@ async def _scratch_run(connection: Connection) -> float:
             previous = envelope.digest
         return statistics.median(seconds)
     finally:
-        for stream in (tape_stream(run), inbox_stream(run, "home")):
+        for stream in (tape_stream(run), inbox_stream(run, region)):
             await connection.wire.api(f"STREAM.DELETE.{stream}")
 
 
@@ -175,6 +192,10 @@ def _delta_bytes(config: Config) -> int:
     elements = 12 * model.layers * model.width**2 + 256 * model.width
     bytes_each = ELEMENT_BYTES[config.run.codecs.delta]
     return max(1024, min(PROBE_BYTES_MAX, elements * bytes_each // config.run.fragments))
+
+
+def _rate(size_bytes: int, seconds: float) -> str:
+    return f"{1e-6 * size_bytes / max(seconds, 1e-9):.1f} MB/s"
 
 
 def _compare(read: bytes, payload: bytes, key: str) -> None:

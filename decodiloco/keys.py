@@ -42,13 +42,14 @@ class Wanted:
     text: str
 
     def identity(self, config: Config) -> Identity:
-        """A learner speaks to one region, its own; the others to any."""
+        """A learner speaks to one region, its own; a leaf server is one; the others to any."""
         id_, at, region = self.text.partition("@")
         if at and self.role != "learner":
             raise AskedWrongly(f"{self.text!r}: only a learner has a region")
         regions = config.run.regions
-        if self.role == "learner":
-            regions = (region,) if at else (config.here.region,)
+        if self.role in ("learner", "leaf"):
+            own = id_ if self.role == "leaf" else config.here.region
+            regions = (region,) if at else (own,)
             if regions[0] not in config.run.regions:
                 raise AskedWrongly(
                     f"{self.text!r}: run {config.run.name} has no region {regions[0]!r}; it has "
@@ -151,6 +152,7 @@ def store_policies(config: Config, folder: Path) -> dict[str, Any]:
     policies = {
         key_path(folder, identity).stem: policy_of(identity, bucket, prefix)
         for identity in _made(folder, config.run.name)
+        if identity.role != "leaf"  # a NATS server: it touches no store
     }
     return {**policies, "bucket": only_new(bucket, prefix)}
 

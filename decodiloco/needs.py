@@ -19,6 +19,9 @@ LOST_SHARE_FINE = 0.05  # below, a remedy is not worth telling
 class Needs:
     """The overlap that leaves one step of slack, what the run has, and the share lost.
 
+    `inner_steps_needed`: the least H with which that overlap fits, and with which each fragment is
+    across before its next turn.
+
     `carries`: the run keeps what is not merged, so that nothing is lost to overwrite.
     """
 
@@ -27,11 +30,13 @@ class Needs:
     overlap_set: int | None
     lost_share: float
     carries: bool = False
+    inner_steps_needed: int = 1
 
     def lines(self) -> list[str]:
         """For people, with what to do when it does not fit."""
         lines = [
-            f"overlap needed: {self.overlap_needed} rounds (at most {self.overlap_max} fit)",
+            f"overlap needed: {self.overlap_needed} rounds (at most {self.overlap_max} fit); "
+            f"inner_steps (H) needed: {self.inner_steps_needed}",
             self._lost(),
         ]
         if self.overlap_needed > self.overlap_max:
@@ -56,7 +61,11 @@ class Needs:
 
     def plain(self) -> dict[str, Any]:
         """For a machine."""
-        return {"overlap_needed": self.overlap_needed, "lost_share": self.lost_share}
+        return {
+            "overlap_needed": self.overlap_needed,
+            "inner_steps_needed": self.inner_steps_needed,
+            "lost_share": self.lost_share,
+        }
 
 
 def needs_of(run: Run, upload_seconds: float, download_seconds: float) -> Needs:
@@ -72,11 +81,15 @@ def needs_of(run: Run, upload_seconds: float, download_seconds: float) -> Needs:
     overlap = math.ceil((step + quorum_seconds + download_seconds) / pace_seconds)
     # An offer waits half a step for the others, a merged fragment half a step for its boundary.
     lost = (upload_seconds + step + download_seconds) / (run.inner_steps * step)
+    fits = max(1, run.fragments - 1)
+    whole_seconds = step + quorum_seconds + download_seconds
+    across_seconds = max(upload_seconds, download_seconds, whole_seconds / fits)
     chosen = run.window.overlap
     return Needs(
         overlap_needed=max(1, overlap),
-        overlap_max=max(1, run.fragments - 1),
+        overlap_max=fits,
         overlap_set=None if chosen == "auto" else chosen,
         lost_share=0.0 if run.adoption.carry else min(1.0, lost),
         carries=run.adoption.carry,
+        inner_steps_needed=max(1, math.ceil(run.fragments * across_seconds / step)),
     )

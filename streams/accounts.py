@@ -7,10 +7,10 @@ share a server. Public keys only: nothing in it is secret.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from streams.permissions import Identity, heard_by, rights_of, services_of
+from streams.permissions import Identity, domains_of, heard_by, rights_of, services_of
 
 Roster = Mapping[str, Identity]  # by public key
 
@@ -18,6 +18,7 @@ Roster = Mapping[str, Identity]  # by public key
 def accounts_text(run: str, roster: Roster) -> str:
     """The accounts of one run: its own, and one for each identity that lives outside."""
     everybody = sorted(roster.items(), key=lambda one: one[1].name)
+    domains = domains_of(roster.values())
     outside = [(key, identity) for key, identity in everybody if identity.outside]
     inside = [(key, identity) for key, identity in everybody if not identity.outside]
     lines = [
@@ -26,10 +27,10 @@ def accounts_text(run: str, roster: Roster) -> str:
         f"{_text(run)}: {{",
         "  jetstream: enabled",
         "  exports: [",
-        *(f"    {line}" for line in _exports([identity for _, identity in outside])),
+        *(f"    {line}" for line in _exports([identity for _, identity in outside], domains)),
         "  ]",
         "  users: [",
-        *(f"    {_user(key, identity)}" for key, identity in inside),
+        *(f"    {_user(key, identity, domains)}" for key, identity in inside),
         "  ]",
         "}",
     ]
@@ -37,20 +38,21 @@ def accounts_text(run: str, roster: Roster) -> str:
         lines += [
             f"{_text(identity.account)}: {{",
             "  imports: [",
-            *(f"    {line}" for line in _imports(identity)),
+            *(f"    {line}" for line in _imports(identity, domains)),
             "  ]",
-            f"  users: [{_user(key, identity)}]",
+            f"  users: [{_user(key, identity, domains)}]",
             "}",
         ]
     return "\n".join(lines) + "\n"
 
 
-def _exports(outside: Sequence[Identity]) -> list[str]:
+def _exports(outside: Sequence[Identity], domains: Collection[str]) -> list[str]:
     """One line a subject, with the accounts that it is let out to."""
     exports: dict[tuple[str, str], dict[str, Any]] = {}
     for identity in outside:
         given: list[tuple[str, str, bool]] = [
-            ("service", service.inside, service.answers_many) for service in services_of(identity)
+            ("service", service.inside, service.answers_many)
+            for service in services_of(identity, domains)
         ]
         given += [("stream", subject, False) for subject in heard_by(identity)]
         for kind, subject, answers_many in given:
@@ -61,9 +63,9 @@ def _exports(outside: Sequence[Identity]) -> list[str]:
     return [_text(export) for export in exports.values()]
 
 
-def _imports(identity: Identity) -> list[str]:
+def _imports(identity: Identity, domains: Collection[str]) -> list[str]:
     lines = []
-    for service in services_of(identity):
+    for service in services_of(identity, domains):
         given: dict[str, Any] = {"service": {"account": identity.run, "subject": service.inside}}
         if service.outside != service.inside:
             given["to"] = service.outside
@@ -73,14 +75,14 @@ def _imports(identity: Identity) -> list[str]:
     return lines
 
 
-def _user(key: str, identity: Identity) -> str:
-    rights = rights_of(identity)
+def _user(key: str, identity: Identity, domains: Collection[str]) -> str:
+    rights = rights_of(identity, domains)
+    publish = {"allow": list(rights.publish)}
+    if rights.never:
+        publish["deny"] = list(rights.never)
     user = {
         "nkey": key,
-        "permissions": {
-            "publish": {"allow": list(rights.publish)},
-            "subscribe": {"allow": list(rights.subscribe)},
-        },
+        "permissions": {"publish": publish, "subscribe": {"allow": list(rights.subscribe)}},
     }
     return _text(user)
 

@@ -101,14 +101,20 @@ class Wire:
             raise Trouble(f"this connection to {self.address} was closed")
 
     async def api(
-        self, call: str, body: Mapping[str, Any] | None = None, seconds: float = API_SECONDS
+        self,
+        call: str,
+        body: Mapping[str, Any] | None = None,
+        seconds: float = API_SECONDS,
+        region: str = "",
     ) -> dict[str, Any]:
         """A JetStream API request and its answer. Raises Declined, Silent, PermissionDenied."""
-        return await (await self.link(seconds)).api(call, body, seconds)
+        return await (await self.link(seconds)).api(call, body, seconds, region=region)
 
-    async def ask(self, call: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    async def ask(
+        self, call: str, body: Mapping[str, Any] | None = None, region: str = ""
+    ) -> dict[str, Any]:
         """A question to the JetStream API, asked again until it is answered. As `Link.ask`."""
-        return await (await self.link()).ask(call, body)
+        return await (await self.link()).ask(call, body, region)
 
     async def _open_link(self) -> Link:
         link = Link(self.name, self.door, self._ready.clear)

@@ -75,7 +75,8 @@ class JetStreamInbox:
                 )
 
         try:
-            async with aclosing(pull(self._wire, self._stream, after, (), same_life)) as pulled:
+            pulling = pull(self._wire, self._stream, after, (), same_life, self.region)
+            async with aclosing(pulling) as pulled:
                 async for message in pulled:
                     speaker, kind = message.subject.split(".")[-2:]
                     sequence = message.sequence
@@ -89,7 +90,7 @@ class JetStreamInbox:
 
     async def _info(self) -> dict[str, Any]:
         try:
-            return await self._wire.ask(f"STREAM.INFO.{self._stream}")
+            return await self._wire.ask(f"STREAM.INFO.{self._stream}", region=self.region)
         except Declined as error:
             self._missing(error)
 

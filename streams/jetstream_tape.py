@@ -44,6 +44,7 @@ class JetStreamTape:
         self.run = checked(run, "run")
         self._wire = wire
         self._stream = tape_stream(run)
+        self._is_written_here = False
 
     async def append(self, batch: Sequence[Envelope]) -> Outcome:
         """As the port says. One batch may be in flight at a time, and that is the caller's duty.
@@ -57,6 +58,7 @@ class JetStreamTape:
             assert later.previous == earlier.digest
         messages = self._messages(batch)
         try:
+            await self._check_written_here()
             await self._check_before(batch[0])
             link = await self._wire.link(LINK_SECONDS)
             reply = await link.request(*messages, seconds=_patience_seconds(messages))
@@ -193,6 +195,21 @@ class JetStreamTape:
         if error.code == BATCH_INCOMPLETE:
             return Unknown(error.description)
         raise error
+
+    async def _check_written_here(self) -> None:
+        """Raises StreamUnfit on a region's server: what it tells of the tape is a while ago."""
+        if self._is_written_here or not (await self._wire.link(LINK_SECONDS)).client.domain:
+            return
+        try:
+            info = await self._wire.ask(f"STREAM.INFO.{self._stream}")
+        except Declined as error:
+            self._missing(error)
+        if info["config"].get("mirror"):
+            raise StreamUnfit(
+                f"{self._stream} at {self._wire.address} is a region's copy: whoever writes the "
+                "tape must name the hub's servers with here.nats"
+            )
+        self._is_written_here = True
 
     async def _check_before(self, first: Envelope) -> None:
         """A batch follows the record that is there. Of a tape that is too short the server says."""

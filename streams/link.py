@@ -24,6 +24,7 @@ from nats.aio.subscription import Subscription
 
 from streams.door import Door, plain
 from streams.errors import PermissionDenied, ServerUnreachable, Trouble
+from streams.permissions import API, domain_api
 from streams.times import API_SECONDS, ASK_AGAIN_SECONDS, CLOSE_SECONDS, OPEN_SECONDS
 from streams.tolerant import TolerantClient
 
@@ -200,19 +201,36 @@ class Link:
             raise Nobody(f"nothing listens on {last.subject}")
         return reply
 
+    def api_of(self, region: str) -> str:
+        """What requests to a region's JetStream begin with: to a domain of that name.
+
+        Of a server that is in no domain, or in that one, it is the server's own. Whoever lives
+        outside the run's account asks under one name, and the account's border knows the domain.
+        """
+        is_own = not region or self.client.domain in ("", region)
+        if is_own or self.door.api != API:
+            return self.door.api
+        return domain_api(region)
+
     async def api(
         self,
         call: str,
         body: Mapping[str, Any] | None = None,
         seconds: float = API_SECONDS,
         again_seconds: float | None = None,
+        region: str = "",
     ) -> dict[str, Any]:
         """A JetStream API request and its answer. Raises Declined, Silent, PermissionDenied."""
-        subject = f"{self.door.api}.{call}"
+        subject = f"{self.api_of(region)}.{call}"
         message = Message(subject, b"" if body is None else json.dumps(body).encode())
         try:
             reply = await self.request(message, seconds=seconds, again_seconds=again_seconds)
         except Nobody:
+            if not subject.startswith(self.door.api):
+                raise Nobody(
+                    f"a NATS server answers, but not that of region {region} ({subject}): is its "
+                    "leaf server up, and joined to this one?"
+                ) from None
             raise Nobody(
                 f"a NATS server answers, but no JetStream ({subject}): start nats-server with -js, "
                 "or turn JetStream on for this account; a server that has just reloaded new "
@@ -220,13 +238,15 @@ class Link:
             ) from None
         return answer_of(subject, reply)
 
-    async def ask(self, call: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    async def ask(
+        self, call: str, body: Mapping[str, Any] | None = None, region: str = ""
+    ) -> dict[str, Any]:
         """An API request that may be made twice. Raises what `api` raises.
 
         In a cluster the server that should answer may have died, and its successor, some seconds
         later, has not heard the question: so it is asked again until it is answered.
         """
-        return await self.api(call, body, again_seconds=ASK_AGAIN_SECONDS)
+        return await self.api(call, body, again_seconds=ASK_AGAIN_SECONDS, region=region)
 
     async def listen(self, subject: str, limit: int) -> Mailbox:
         self.check_allowed(subject)

@@ -10,7 +10,7 @@ Knows subjects and API calls; neither keys nor how a server's configuration is w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -32,7 +32,7 @@ from streams.subjects import (
     tape_stream,
 )
 
-Role = Literal["learner", "evaluator", "viewer", "syncer", "operator"]
+Role = Literal["learner", "evaluator", "viewer", "syncer", "operator", "leaf"]
 
 ROLES: tuple[Role, ...] = get_args(Role)
 OUTSIDE: tuple[Role, ...] = ("learner", "evaluator", "viewer")
@@ -104,10 +104,14 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may publish and subscribe to, in its own account; all else is refused."""
+    """What a user may publish and subscribe to, in its own account; all else is refused.
+
+    `never`: what it may not publish, though `publish` allows it.
+    """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    never: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +122,39 @@ class Reader:
     filters: tuple[str, ...]
 
 
-def rights_of(identity: Identity) -> Rights:
-    """All that an identity may publish and subscribe to."""
+def domain_api(domain: str) -> str:
+    """What requests to the JetStream of another server begin with."""
+    return f"$JS.{domain}.API"
+
+
+def domains_of(identities: Iterable[Identity]) -> frozenset[str]:
+    """The regions whose inbox is in a JetStream domain of its own: those with a leaf server."""
+    return frozenset(each.id for each in identities if each.role == "leaf")
+
+
+def rights_of(identity: Identity, domains: Collection[str] = ()) -> Rights:
+    """All that an identity may publish and subscribe to.
+
+    `domains`: the regions whose inbox is in a JetStream domain of its own.
+    """
     listens = f"{identity.inbox_prefix}.>"
     pulses = f"pulse.{identity.run}.*.*"
     if identity.role == "operator":
         return Rights((EVERYTHING,), (EVERYTHING,))
     if identity.role == "syncer":
-        return Rights(_of_syncer(identity), (listens, pulses))
+        return Rights(_of_syncer(identity, domains), (listens, pulses))
+    if identity.role == "leaf":
+        return _of_leaf(identity)
     asks = tuple(service.outside for service in services_of(identity))
     hears = (pulses,) if heard_by(identity) else ()
     return Rights(asks, (listens, *hears))
 
 
-def services_of(identity: Identity) -> tuple[Service, ...]:
-    """What an identity that lives outside may send into the run's account."""
+def services_of(identity: Identity, domains: Collection[str] = ()) -> tuple[Service, ...]:
+    """What an identity that lives outside may send into the run's account.
+
+    A learner is on the server of its region, where that region's domain is the server's own.
+    """
     run, tape = identity.run, tape_stream(identity.run)
     calls = [f"STREAM.INFO.{tape}"]
     if identity.role == "learner":
@@ -144,14 +166,17 @@ def services_of(identity: Identity) -> tuple[Service, ...]:
             ]
     else:
         calls.append(f"STREAM.MSG.GET.{tape}")
-    words = WORDS_OF.get(identity.role, ())
-    if words or identity.role == "viewer":  # a viewer tells how full they are
-        calls += [f"STREAM.INFO.{inbox_stream(run, region)}" for region in identity.regions]
-    if identity.role == "viewer":
-        calls.append("INFO")
     services = [
         Service(f"{API}.{call}", f"{identity.api}.{call}", "MSG.NEXT" in call) for call in calls
     ]
+    words = WORDS_OF.get(identity.role, ())
+    if words or identity.role == "viewer":  # a viewer tells how full they are
+        apart = () if identity.role == "learner" else domains
+        for region in identity.regions:
+            call = f"STREAM.INFO.{inbox_stream(run, region)}"
+            services.append(Service(f"{_api(region, apart)}.{call}", f"{identity.api}.{call}"))
+    if identity.role == "viewer":
+        services.append(Service(f"{API}.INFO", f"{identity.api}.INFO"))
     says = [
         inbox_subject(run, region, identity.id, word)
         for region in identity.regions
@@ -194,20 +219,52 @@ def check_roster(identities: Sequence[Identity]) -> None:
             )
 
 
-def _of_syncer(identity: Identity) -> tuple[str, ...]:
+def mirror_name(region: str) -> str:
+    """The consumer by which a region's server copies the tape."""
+    return f"mirror_{checked(region, 'region')}"
+
+
+def mirror_subject(run: str, region: str) -> str:
+    """Where the tape's records go to a region's server."""
+    return f"mirror.{checked(run, 'run')}.{checked(region, 'region')}"
+
+
+def _of_syncer(identity: Identity, domains: Collection[str]) -> tuple[str, ...]:
     """It writes the tape, and reads tape and inboxes by consumers that it makes for itself."""
     run, tape = identity.run, tape_stream(identity.run)
-    streams = (tape, *(inbox_stream(run, region) for region in identity.regions))
-    calls = [f"STREAM.MSG.GET.{tape}"]
-    for stream in streams:
+    inboxes = [(_api(each, domains), inbox_stream(run, each)) for each in identity.regions]
+    calls = [f"{API}.STREAM.MSG.GET.{tape}"]
+    for api, stream in ((API, tape), *inboxes):
         calls += [
-            f"STREAM.INFO.{stream}",
-            f"CONSUMER.CREATE.{stream}.*",
-            f"CONSUMER.MSG.NEXT.{stream}.*",
-            f"CONSUMER.DELETE.{stream}.*",
+            f"{api}.STREAM.INFO.{stream}",
+            f"{api}.CONSUMER.CREATE.{stream}.*",
+            f"{api}.CONSUMER.MSG.NEXT.{stream}.*",
+            f"{api}.CONSUMER.DELETE.{stream}.*",
         ]
-    return (
+    return (f"tape.{run}.>", pulse_subject(run, identity.role, identity.id), *calls)
+
+
+def _of_leaf(identity: Identity) -> Rights:
+    """What passes between the hub and a region's server, which a thief may have taken over.
+
+    Out of the region come answers to what it was asked, heartbeats of its learners, and what its
+    mirror asks. Never a fact, a word for another region, or a syncer's heartbeat; and the hub's
+    streams and consumers are neither made nor removed from there.
+    """
+    run = identity.run
+    never = (
         f"tape.{run}.>",
-        pulse_subject(run, identity.role, identity.id),
-        *(f"{API}.{call}" for call in calls),
+        f"in.{run}.>",
+        f"mirror.{run}.>",
+        f"pulse.{run}.syncer.*",
+        f"{API}.>",
+        f"{domain_api('*')}.STREAM.>",
+        f"{domain_api('*')}.CONSUMER.CREATE.>",
+        f"{domain_api('*')}.CONSUMER.DURABLE.>",
+        f"{domain_api('*')}.CONSUMER.DELETE.>",
     )
+    return Rights((EVERYTHING,), (EVERYTHING,), never)
+
+
+def _api(region: str, domains: Collection[str]) -> str:
+    return domain_api(region) if region in domains else API

@@ -14,6 +14,7 @@ from streams.jetstream import Connection
 from streams.jetstream_inbox import life_of
 from streams.jetstream_tape import RESTORING
 from streams.link import STREAM_NOT_FOUND, Declined, Nobody, Silent
+from streams.mirror import provision_mirrors
 from streams.permissions import Identity, readers_of
 from streams.reader import WAITING_MAX
 from streams.subjects import checked, inbox_stream, tape_stream
@@ -47,16 +48,20 @@ async def provision(
         raise AskedWrongly(f"run {run}: name at least one region")
     await _ensure(connection, tape_settings(run, replicas))
     await provision_inboxes(connection, run, regions)
+    await provision_mirrors(connection, run, regions)
 
 
 async def provision_inboxes(connection: Connection, run: str, regions: Sequence[str]) -> None:
     """Makes the inboxes of a run, or checks those that are there; each made one has a new life."""
     for region in regions:
-        await _ensure(connection, inbox_settings(run, region))
+        await _ensure(connection, inbox_settings(run, region), region)
 
 
 async def provision_readers(connection: Connection, identity: Identity) -> None:
-    """Makes the consumers by which a learner reads its part of the tape, or leaves them be."""
+    """Makes the consumers by which a learner reads its part of the tape, or leaves them be.
+
+    On the tape, or on its mirror in the learner's region.
+    """
     stream = tape_stream(identity.run)
     for reader in readers_of(identity):
         config = {
@@ -69,7 +74,8 @@ async def provision_readers(connection: Connection, identity: Identity) -> None:
             "max_waiting": WAITING_MAX,
         }
         body = {"stream_name": stream, "config": config}
-        await connection.wire.api(f"CONSUMER.CREATE.{stream}.{reader.name}", body)
+        call = f"CONSUMER.CREATE.{stream}.{reader.name}"
+        await connection.wire.api(call, body, region=identity.regions[0])
 
 
 async def runs(connection: Connection) -> list[str]:
@@ -141,30 +147,30 @@ def _settings(name: str, subject: str) -> dict[str, Any]:
     }
 
 
-async def _ensure(connection: Connection, wanted: dict[str, Any]) -> None:
+async def _ensure(connection: Connection, wanted: dict[str, Any], region: str = "") -> None:
     name = wanted["name"]
     is_inbox = wanted["max_age"] > 0
     try:
-        info = await _info(connection, name)
+        info = await _info(connection, name, region)
     except Declined as error:
         if error.code != STREAM_NOT_FOUND:
             raise
         metadata = dict(wanted["metadata"])
         if is_inbox:
             metadata["life"] = secrets.token_hex(8)
-        info = await create_stream(connection, {**wanted, "metadata": metadata})
+        info = await create_stream(connection, {**wanted, "metadata": metadata}, region)
     _check(info["config"], wanted)
     if is_inbox:
         life_of(info)
 
 
-async def _info(connection: Connection, name: str) -> dict[str, Any]:
+async def _info(connection: Connection, name: str, region: str) -> dict[str, Any]:
     """What the server says of a stream; a cluster that has just started may have no leader yet."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ELECTION_SECONDS
     while True:
         try:
-            return await connection.wire.ask(f"STREAM.INFO.{name}")
+            return await connection.wire.ask(f"STREAM.INFO.{name}", region=region)
         except Nobody:
             raise
         except Silent as error:
@@ -176,7 +182,9 @@ async def _info(connection: Connection, name: str) -> dict[str, Any]:
         await asyncio.sleep(0.1)
 
 
-async def create_stream(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:
+async def create_stream(
+    connection: Connection, settings: dict[str, Any], region: str = ""
+) -> dict[str, Any]:
     """Makes a stream; what the server says of it, or of one of that name which is there already.
 
     A cluster that has just started may not know all its servers yet: it is given some time.
@@ -185,7 +193,7 @@ async def create_stream(connection: Connection, settings: dict[str, Any]) -> dic
     deadline = loop.time() + PEERS_SECONDS
     while True:
         try:
-            return await _create_now(connection, settings)
+            return await _create_now(connection, settings, region)
         except Declined as error:
             if error.code not in TOO_FEW_SERVERS:
                 raise
@@ -198,15 +206,17 @@ async def create_stream(connection: Connection, settings: dict[str, Any]) -> dic
         await asyncio.sleep(0.1)
 
 
-async def _create_now(connection: Connection, settings: dict[str, Any]) -> dict[str, Any]:
+async def _create_now(
+    connection: Connection, settings: dict[str, Any], region: str
+) -> dict[str, Any]:
     name = settings["name"]
     try:
         link = await connection.wire.link()
         call = f"STREAM.CREATE.{name}"  # again it is the same stream, and a lost answer is told
-        return await link.api(call, settings, STREAM_SECONDS, STREAM_AGAIN_SECONDS)
+        return await link.api(call, settings, STREAM_SECONDS, STREAM_AGAIN_SECONDS, region)
     except Declined as error:
         if error.code == NAME_IN_USE:  # another was quicker
-            return await connection.wire.api(f"STREAM.INFO.{name}")
+            return await connection.wire.api(f"STREAM.INFO.{name}", region=region)
         if error.code == SUBJECTS_OVERLAP:
             raise StreamUnfit(
                 f"{name} cannot be made: another stream already takes {settings['subjects'][0]}; "

@@ -45,20 +45,22 @@ async def pull(
     after: int,
     filters: Sequence[str] = (),
     on_open: Callable[[], Awaitable[None]] | None = None,
+    region: str = "",
 ) -> AsyncGenerator[Pulled, None]:
     """Messages after a sequence as they come, in order, none twice, without end.
 
     Rides over lost connections and restarted servers. The consumer's own numbering shows whether
     anything was lost on the way, also for a filtered reader; then the consumer is made anew at
     the cursor. `on_open` is awaited whenever that has happened, before anything is yielded: a
-    stream that was made again, or lost its end, shows there only. Raises Declined (stream not
+    stream that was made again, or lost its end, shows there only. `region`: whose JetStream domain
+    the stream is in, where it is not the server's own. Raises Declined (stream not
     found), PermissionDenied, and Trouble once the wire is closed.
     """
     cursor, pause_seconds = after, 0.0
     while True:
         await asyncio.sleep(pause_seconds)
         pause_seconds = min(2 * pause_seconds + 0.02, PULL_PAUSE_SECONDS_MAX)
-        consumer = await _open(wire, stream, cursor, filters)
+        consumer = await _open(wire, stream, region, _settings(cursor, filters))
         if consumer is None:
             continue
         try:
@@ -77,10 +79,10 @@ async def pull(
 class _Consumer:
     """One consumer on one link, with two requests open."""
 
-    def __init__(self, link: Link, stream: str, name: str, mailbox: Mailbox) -> None:
+    def __init__(self, link: Link, api: str, place: str, mailbox: Mailbox) -> None:
         self._link = link
-        self._next = f"{link.door.api}.CONSUMER.MSG.NEXT.{stream}.{name}"
-        self._delete = f"{link.door.api}.CONSUMER.DELETE.{stream}.{name}"
+        self._next = f"{api}.CONSUMER.MSG.NEXT.{place}"
+        self._delete = f"{api}.CONSUMER.DELETE.{place}"
         self._inbox = mailbox.subject.removesuffix(".*")
         self._mailbox = mailbox
         mailbox.waits_for.add(self._next.lower())
@@ -155,30 +157,31 @@ def numbers_of(reply: str) -> tuple[int, int, int]:
     return int(tokens[first]), int(tokens[first + 1]), int(tokens[first + 3])
 
 
-async def _open(wire: Wire, stream: str, cursor: int, filters: Sequence[str]) -> _Consumer | None:
-    """A new consumer that begins after the cursor; None if it could not be made just now."""
+async def _open(wire: Wire, stream: str, region: str, settings: dict[str, Any]) -> _Consumer | None:
+    """A new consumer with these settings; None if it could not be made just now."""
     link = await wire.link(None)
-    name = secrets.token_hex(8)
+    name = settings["name"]
     try:
         mailbox = await link.listen(f"{link.client.new_inbox()}.*", MAILBOX_MESSAGES_MAX)
     except Silent:
         return None
     opened = False
     try:
-        body = {"stream_name": stream, "config": _settings(name, cursor, filters)}
-        await link.ask(f"CONSUMER.CREATE.{stream}.{name}", body)
+        body = {"stream_name": stream, "config": settings}
+        await link.ask(f"CONSUMER.CREATE.{stream}.{name}", body, region)
         opened = True
     except Silent:
         return None
     finally:
         if not opened:
             await link.hang_up(mailbox)
-    return _Consumer(link, stream, name, mailbox)
+    return _Consumer(link, link.api_of(region), f"{stream}.{name}", mailbox)
 
 
-def _settings(name: str, cursor: int, filters: Sequence[str]) -> dict[str, Any]:
+def _settings(cursor: int, filters: Sequence[str]) -> dict[str, Any]:
+    """A consumer that begins after the cursor."""
     config: dict[str, Any] = {
-        "name": name,
+        "name": secrets.token_hex(8),
         "ack_policy": "none",
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": cursor + 1,

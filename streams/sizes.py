@@ -42,7 +42,8 @@ async def sizes_of(
 
     async def asked(stream: str, region: str | None) -> StreamSize | None:
         try:
-            return _size(await wire.api(f"STREAM.INFO.{stream}"), region, account_max)
+            info = await wire.api(f"STREAM.INFO.{stream}", region=region or "")
+            return _size(info, region, account_max)
         except (Declined, ServerUnreachable) as error:
             untold(stream, error)
             return None

@@ -22,6 +22,11 @@ parser.HMSG_RE = re.compile(rb"\AHMSG" + _GAP + _HEAD + _NUMBER + _GAP + _NUMBER
 class TolerantClient(Client):
     """The client, to which a subject or a header that is no UTF-8 is not the end."""
 
+    @property
+    def domain(self) -> str:
+        """The JetStream domain that the server says it is in; empty if it is in none."""
+        return str(self._server_info.get("domain") or "")
+
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
     ) -> None:

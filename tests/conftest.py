@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-LAST_ROOMS = ("contract", "chaos", "containers")
+LAST_ROOMS = ("contract", "chaos", "containers", "geo")
 UNMEASURED_ROOMS = ("simulation", "fuzz", *LAST_ROOMS, "tidy")  # too slow under coverage
 
 

@@ -90,3 +90,5 @@ def _prefixes(identity: Identity) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return (of["run"],), tuple(of[kind] for kind in made)
         case "operator":
             return (of["run"],), (of["run"],)
+        case "leaf":
+            raise AssertionError("a NATS server has no policy")

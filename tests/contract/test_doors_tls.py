@@ -6,6 +6,7 @@ import asyncio
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,13 +22,18 @@ from tests.tidy.house import text_of
 LINES = re.compile(r"```sh\n(.*?openssl.*?)```", re.DOTALL)
 
 
+def certify(folder: Path) -> None:
+    """An authority and a server's certificate in a folder, by the lines of the how-to."""
+    (lines,) = LINES.findall(text_of("docs/how-to/secure-a-run.md"))
+    subprocess.run(["bash", "-euc", lines], cwd=folder, check=True, capture_output=True)
+
+
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     folder = tmp_path_factory.mktemp("tls")
-    (lines,) = LINES.findall(text_of("docs/how-to/secure-a-run.md"))
     for place in (folder, folder / "stranger"):
         place.mkdir(exist_ok=True)
-        subprocess.run(["bash", "-euc", lines], cwd=place, check=True, capture_output=True)
+        certify(place)
     tls = f'tls {{ cert_file: "{folder}/server.pem", key_file: "{folder}/server.key" }}\n'
     with shut(folder, doors=tls) as made:
         yield made

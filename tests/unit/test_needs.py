@@ -22,6 +22,19 @@ def test_the_overlap_leaves_one_step_of_slack(
     assert needs.overlap_needed == overlap
 
 
+@pytest.mark.parametrize(
+    ("upload_seconds", "steps"),
+    [(0.0, 3), (1.0, 24), (4.0, 96)],  # at first slack decides, then the time across
+)
+def test_the_least_h_gives_each_fragment_time_to_cross(upload_seconds: float, steps: int) -> None:
+    run = run_of(fragments=24, inner_steps=24)
+    needs = needs_of(run, upload_seconds, 0.0)
+    assert needs.inner_steps_needed == needs.plain()["inner_steps_needed"]
+    assert (needs.inner_steps_needed, f"needed: {steps}" in needs.lines()[0]) == (steps, True)
+    fits = needs_of(run_of(fragments=24, inner_steps=max(24, steps)), upload_seconds, 0.0)
+    assert fits.overlap_needed <= fits.overlap_max
+
+
 def test_overwriting_loses_the_time_from_copy_to_adoption() -> None:
     needs = needs_of(run_of(fragments=24, inner_steps=24), 1.0, 1.0)
     assert needs.lost_share == pytest.approx(3 / 24)

@@ -15,6 +15,7 @@ from streams.permissions import (
     Role,
     Service,
     check_roster,
+    domains_of,
     heard_by,
     readers_of,
     rights_of,
@@ -89,7 +90,30 @@ def test_a_syncer_writes_the_tape_and_speaks_under_no_other_name() -> None:
     assert rights_of(who("operator", "o")).publish == (">",)
 
 
-@pytest.mark.parametrize("role", [role for role in ROLES if role != "operator"])
+def test_a_region_with_a_leaf_is_asked_in_its_domain_by_all_but_its_learners() -> None:
+    apart = domains_of([who("leaf", "far"), who("learner", "a", "far"), who("syncer", "s1")])
+    assert apart == {"far"}
+    syncer = rights_of(who("syncer", "s1", "home", "far"), apart).publish
+    assert "$JS.far.API.STREAM.INFO.IN_r1_far" in syncer
+    assert "$JS.API.STREAM.INFO.IN_r1_home" in syncer
+    assert not any(right.startswith("$JS.API") and "far" in right for right in syncer)
+    asked = Service("$JS.far.API.STREAM.INFO.IN_r1_far", "api.r1.STREAM.INFO.IN_r1_far")
+    for role in ("viewer", "evaluator"):
+        assert asked in services_of(who(role, "x", "home", "far"), apart)
+    assert services_of(who("learner", "a", "far"), apart) == services_of(who("learner", "a", "far"))
+
+
+def test_a_regions_server_carries_neither_facts_nor_changes_to_streams() -> None:
+    rights = rights_of(who("leaf", "far", "far"))
+    assert (rights.publish, rights.subscribe) == ((">",), (">",))
+    assert {"tape.r1.>", "in.r1.>", "pulse.r1.syncer.*", "$JS.API.>"} <= set(rights.never)
+    for call in ("STREAM", "CONSUMER.CREATE", "CONSUMER.DELETE"):
+        assert f"$JS.*.API.{call}.>" in rights.never
+    text = accounts_text("r1", {"UA": who("leaf", "far", "far")})
+    assert json.dumps(list(rights.never)) in text
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role not in ("operator", "leaf")])
 def test_nobody_but_the_operator_makes_changes_or_removes_streams(role: Role) -> None:
     for right in rights_of(who(role, "x", "home", "far")).publish:
         for call in ("CREATE", "UPDATE", "DELETE", "PURGE", "RESTORE", "SNAPSHOT", "MSG.DELETE"):
