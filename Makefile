@@ -16,7 +16,7 @@ ROOMS := unit contract property fuzz golden simulation chaos tidy
 # One thread a process: results must not depend on it, and the tests share two cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup demo check test chaos soak compose-test fuzz audit bench docs study clean
+.PHONY: setup demo check test chaos soak compose-test fuzz audit bench bench-quick docs study clean
 
 setup: $(INSTALLED)
 
@@ -71,8 +71,12 @@ audit: setup
 	$(VENV)/audit/bin/pip-audit --strict --vulnerability-service osv --disable-pip --no-deps \
 	  -r constraints.txt
 
+# One table, and bench.json beside it: BENCH="--room merge" is a part of it.
 bench: setup
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(BENCH)
+
+bench-quick: setup
+	$(BIN)/python -m tests.bench --quick $(BENCH)
 
 docs: setup
 	$(BIN)/python docs/generate.py

@@ -29,7 +29,7 @@ def _stored(deltas: list[Floats], gated: bool) -> Callable[[], object]:
     return lambda: merge_fragment(order, bench.store)
 
 
-def figures() -> Iterator[Figure]:
+def figures(_quick: bool) -> Iterator[Figure]:
     """One figure a rule, a stored merge without and with cohort gates, and the outer step."""
     draw = np.random.default_rng(0)
     deltas = [draw.standard_normal(ELEMENTS).astype(np.float32) for _ in range(LEARNERS)]
