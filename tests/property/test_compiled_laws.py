@@ -1,0 +1,98 @@
+"""The compiled loops are the numpy definition, bit for bit, on whatever finite numbers there are."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from decodiloco.merge import adding, definition
+from decodiloco.merge.adding import Crew, pieces
+from decodiloco.merge.compiled import Coded
+from decodiloco.merge.direction import Heard
+from decodiloco.merge.exact import BLOCK_ELEMENTS, CHUNK_ELEMENTS, Floats, rounded
+from decodiloco.merge.rules import Plan, Rule, Total, plan_merge
+from decodiloco.store.codecs import decode, encode
+from tests.property.settings import FEW
+
+SIZES = (
+    1, 2, 15, 16, 17, 1000, BLOCK_ELEMENTS - 1, BLOCK_ELEMENTS, BLOCK_ELEMENTS + 1,
+    3 * BLOCK_ELEMENTS + 4097, CHUNK_ELEMENTS, CHUNK_ELEMENTS + 1,
+)  # fmt: skip
+EXPONENTS = ((0, 1), (0, 255), (100, 140), (120, 128), (254, 255), (0, 160))
+EDGES = np.array([0x80000000, 0, 1, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7F0000], np.uint32)
+
+
+def drawn(size: int, seed: int, exponents: tuple[int, int]) -> Floats:
+    """Finite float32 values of both signs: their exponents between these, and edges among them."""
+    draw = np.random.default_rng(seed)
+    sign, mantissa = draw.integers(0, 2, size) << 31, draw.integers(0, 1 << 23, size)
+    words = (sign | draw.integers(*exponents, size) << 23 | mantissa).astype(np.uint32)
+    at = draw.integers(0, 16, size) == 0
+    return np.where(at, EDGES[draw.integers(0, len(EDGES), size)], words).view(np.float32)
+
+
+def coded(delta: Floats, codec: str) -> tuple[Coded, Floats]:
+    """A delta as the loops take it, and as the definition does."""
+    if codec == "fp32":
+        return delta, delta
+    payload = (delta.view(np.uint32) >> 16).astype(np.uint16).tobytes()  # cut off: none overflows
+    return np.frombuffer(payload, np.uint16), decode(payload, "bf16")
+
+
+def bits(total: Total, heard: Heard | None) -> tuple[object, ...]:
+    """All that came of it. The sign of a zero sum says nothing, and NaN equals itself here."""
+    sums = [total.squares, *total.found]
+    if heard is not None:
+        sums += [*heard.cohort, heard.squares, *heard.histories, heard.history]
+    return total.gradient.tobytes(), (np.array(sums) + 0.0).tobytes()
+
+
+def stream(flat: Coded) -> object:
+    return iter([flat[at : at + CHUNK_ELEMENTS] for at in range(0, len(flat), CHUNK_ELEMENTS)])
+
+
+def both(
+    deltas: list[Floats], codec: str, plan: Plan, voices: tuple[float, ...], history: Floats | None
+) -> list[tuple[object, ...]]:
+    size = len(deltas[0])
+    forms = [coded(delta, codec) for delta in deltas]
+    past = None if history is None else pieces(history)
+    with np.errstate(all="ignore"):
+        plain = definition.add_up([pieces(flat) for _, flat in forms], plan, size, voices, past)
+    found = [bits(*plain)]
+    with ThreadPoolExecutor(3) as pool:
+        for crew in (Crew(), Crew(pool, 3)):
+            past = None if history is None else pieces(history)
+            streams = [pieces(words) for words, _ in forms]
+            found.append(bits(*adding.add_up(streams, plan, size, crew, voices, past)))
+    return found
+
+
+@FEW
+@given(
+    st.sampled_from(SIZES),
+    st.integers(1, 5),
+    st.sampled_from(["fp32", "bf16"]),
+    st.sampled_from(EXPONENTS),
+    st.sampled_from(["silent", "heard", "with history"]),
+    st.integers(0, 2**32),
+)
+def test_a_sum_of_deltas_has_the_bits_of_the_definition(
+    size: int, count: int, codec: str, exponents: tuple[int, int], cohort: str, seed: int
+) -> None:
+    deltas = [drawn(size, seed + place, exponents) for place in range(count)]
+    draw = np.random.default_rng(seed)
+    scales = tuple(rounded(value) for value in draw.standard_normal(count))
+    voices = () if cohort == "silent" else tuple(rounded(v) for v in draw.random(count))
+    history = drawn(size, seed + 99, exponents) if cohort == "with history" else None
+    plan = Plan(scales, scales, None, scales, scales, None)
+
+    plain, *compiled = both(deltas, codec, plan, voices, history)
+
+    assert compiled == [plain, plain]
