@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from decodiloco.merge.compiled import Coded, add_piece, step_piece
 from decodiloco.merge.direction import Heard
@@ -20,6 +22,8 @@ from decodiloco.merge.exact import BLOCK_ELEMENTS, CHUNK_ELEMENTS, Floats, round
 from decodiloco.merge.rules import Plan, Total
 
 AHEAD = 2  # pieces that wait for each helper
+
+Scalar = TypeVar("Scalar", np.float32, np.uint16)
 
 _NO_VOICES = np.empty(0)
 _NO_HISTORY = np.empty(0, np.float32)
@@ -76,7 +80,8 @@ def add_up(
         past = _NO_HISTORY if history is None else next(history)
         crew.do(partial(add_piece, parts, scales, units, past, out, rows))
     crew.finish()
-    found = [tree_sum(column) + 0.0 for column in sums.T]  # the sign of a zero says nothing
+    with np.errstate(all="ignore"):  # what is not finite shows in the sums of squares
+        found = [tree_sum(column) + 0.0 for column in sums.T]  # the sign of a zero says nothing
     total = Total(gradient, found[count], tuple(found[:count]))
     if not voices:
         return total, None
@@ -119,7 +124,7 @@ def _stepped(
     assert step_piece(*arrays, factor, rates, stepped), "not finite after the step"
 
 
-def pieces(flat: Floats) -> Iterator[Floats]:
+def pieces(flat: npt.NDArray[Scalar]) -> Iterator[npt.NDArray[Scalar]]:
     """An array in pieces, as the streams give them."""
     for start in range(0, len(flat), CHUNK_ELEMENTS):
         yield flat[start : start + CHUNK_ELEMENTS]

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from tests.bench import bench_goodput, bench_merge, bench_record
+from tests.bench import bench_goodput, bench_merge, bench_record, bench_stream
 from tests.bench.figures import Figure
 
 Room = Callable[[bool], Iterator[Figure]]
@@ -25,6 +25,7 @@ Room = Callable[[bool], Iterator[Figure]]
 ROOMS: dict[str, Room] = {
     "record": bench_record.figures,
     "merge": bench_merge.figures,
+    "stream": bench_stream.figures,
     "goodput": bench_goodput.figures,
 }
 """Each gives its figures; told to be quick, a part of them."""
@@ -60,7 +61,7 @@ def machine() -> dict[str, Any]:
         "load_before": psutil.getloadavg()[0],
         "system": platform.platform(),
         "python": platform.python_version(),
-        "releases": {name: version(name) for name in ("numpy", "torch", "blake3")},
+        "releases": {name: version(name) for name in ("numpy", "numba", "torch", "blake3")},
     }
 
 

@@ -1,14 +1,12 @@
-"""The compiled loops are the numpy definition, bit for bit, on whatever finite numbers there are."""
+"""The compiled loops give the numpy definition, bit for bit, on any finite numbers."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import example, given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodiloco.merge import adding, definition
@@ -16,15 +14,15 @@ from decodiloco.merge.adding import Crew, pieces
 from decodiloco.merge.compiled import Coded
 from decodiloco.merge.direction import Heard
 from decodiloco.merge.exact import BLOCK_ELEMENTS, CHUNK_ELEMENTS, Floats, rounded
-from decodiloco.merge.rules import Plan, Rule, Total, plan_merge
-from decodiloco.store.codecs import decode, encode
-from tests.property.settings import FEW
+from decodiloco.merge.rules import Plan, Total
+from decodiloco.store.codecs import decode
 
 SIZES = (
     1, 2, 15, 16, 17, 1000, BLOCK_ELEMENTS - 1, BLOCK_ELEMENTS, BLOCK_ELEMENTS + 1,
     3 * BLOCK_ELEMENTS + 4097, CHUNK_ELEMENTS, CHUNK_ELEMENTS + 1,
 )  # fmt: skip
 EXPONENTS = ((0, 1), (0, 255), (100, 140), (120, 128), (254, 255), (0, 160))
+LIMITS = st.sampled_from(EXPONENTS)
 EDGES = np.array([0x80000000, 0, 1, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7F0000], np.uint32)
 
 
@@ -50,11 +48,8 @@ def bits(total: Total, heard: Heard | None) -> tuple[object, ...]:
     sums = [total.squares, *total.found]
     if heard is not None:
         sums += [*heard.cohort, heard.squares, *heard.histories, heard.history]
-    return total.gradient.tobytes(), (np.array(sums) + 0.0).tobytes()
-
-
-def stream(flat: Coded) -> object:
-    return iter([flat[at : at + CHUNK_ELEMENTS] for at in range(0, len(flat), CHUNK_ELEMENTS)])
+    told = np.array(sums) + 0.0
+    return total.gradient.tobytes(), np.where(np.isnan(told), -1.0, told).tobytes()
 
 
 def both(
@@ -74,12 +69,12 @@ def both(
     return found
 
 
-@FEW
+@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(SIZES),
     st.integers(1, 5),
     st.sampled_from(["fp32", "bf16"]),
-    st.sampled_from(EXPONENTS),
+    LIMITS,
     st.sampled_from(["silent", "heard", "with history"]),
     st.integers(0, 2**32),
 )
@@ -96,3 +91,48 @@ def test_a_sum_of_deltas_has_the_bits_of_the_definition(
     plain, *compiled = both(deltas, codec, plan, voices, history)
 
     assert compiled == [plain, plain]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(SIZES), LIMITS, st.booleans(), st.sampled_from([0.0, 1.0, 0.3, 2.0**-90]),
+    st.sampled_from([(0.7, 0.9), (1.0, 0.0)]), st.integers(0, 2**32),
+)  # fmt: skip
+def test_a_step_has_the_bits_of_the_definition(
+    size: int,
+    exponents: tuple[int, int],
+    first: bool,
+    factor: float,
+    rates: tuple[float, float],
+    seed: int,
+) -> None:
+    parameter, momentum, gradient = (
+        drawn(size, seed + place, limits)
+        for place, limits in enumerate([(100, 130), exponents, exponents])
+    )
+    gradient = np.where(np.abs(gradient) < 2.0**100, gradient, np.float32(1.0))
+    momentum = np.where(np.abs(momentum) < 2.0**100, momentum, np.float32(-1.0))
+    factor = rounded(factor)
+
+    def before() -> object:
+        return None if first else pieces(momentum)
+
+    plain = definition.step(pieces(parameter), before(), gradient, factor, rates)
+    compiled = adding.step(pieces(parameter), before(), gradient.copy(), factor, rates, Crew())
+
+    assert [flat.tobytes() for flat in compiled] == [flat.tobytes() for flat in plain]
+
+
+@pytest.mark.parametrize("codec", ["fp32", "bf16"])
+@pytest.mark.parametrize("at", [0, 1023, BLOCK_ELEMENTS + 5, 2 * BLOCK_ELEMENTS + 76])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_shows_in_its_sum_of_squares(codec: str, at: int, value: float) -> None:
+    size = 2 * BLOCK_ELEMENTS + 77
+    deltas = [np.ones(size, np.float32), np.ones(size, np.float32)]
+    deltas[1][at] = value
+    plan = Plan((1.0, 1.0), (1.0, 1.0), None, (1.0, 1.0), (1.0, 1.0), None)
+
+    streams = [pieces(coded(delta, codec)[0]) for delta in deltas]
+    total, _ = adding.add_up(streams, plan, size, Crew())
+
+    assert total.found[0] == size and not np.isfinite(total.found[1])
