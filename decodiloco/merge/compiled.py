@@ -202,6 +202,24 @@ def _heard(windows, voices, total, voiced, lanes):
         _dot(windows[k], voiced, lanes[k + 1])
 
 
+def _kept(signatures):
+    """Compiles for these signatures now, and keeps the result where this file or this user can.
+
+    Where neither can (a read-only system without a home), each start compiles again: seconds.
+    NUMBA_CACHE_DIR names another place.
+    """
+
+    def compile_now(function):
+        try:
+            return njit(signatures, cache=True, **_STRICT)(function)
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            return njit(signatures, **_STRICT)(function)
+
+    return compile_now
+
+
 def _read(of: Any) -> Any:
     return types.Array(of, 1, "C", readonly=True)
 
@@ -226,7 +244,7 @@ _STEP = [
 ]  # fmt: skip
 
 
-@njit(_ADD, **_STRICT, cache=True)
+@_kept(_ADD)
 def _add_blocks(addresses, like, scales, voices, history, out, sums, seen):
     """Whole blocks of `add_piece`; `seen` is told of the bytes, so that these are looked at."""
     count = len(addresses)
@@ -258,7 +276,7 @@ def _add_blocks(addresses, like, scales, voices, history, out, sums, seen):
             sums[block, row] = _halved(lanes[row])
 
 
-@njit(_STEP, **_STRICT, cache=True)
+@_kept(_STEP)
 def _step(parameter, momentum, gradient, factor, rate, decay, stepped):
     """`step_piece`; returns how many parameters are not finite."""
     lost = 0

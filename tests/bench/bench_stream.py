@@ -23,8 +23,9 @@ from decodiloco.merge.ahead import READERS
 from decodiloco.merge.fragment import Contribution, Merged, MergeOrder, merge_fragment
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import delta_key, global_key
+from decodiloco.store.local import LocalStore
 from decodiloco.store.open_store import open_store
-from decodiloco.store.tensors import encode_tensors, open_tensors
+from decodiloco.store.tensors import Encoded, encode_tensors, open_tensors
 from streams.manifest import Manifest
 from tests.bench.bench_merge import Arrays
 from tests.bench.figures import Figure, at_least, at_most, interleaved
@@ -62,9 +63,7 @@ def _overlap(name: str, store: BlobStore, learners: int, megabytes: int) -> Figu
     works: dict[str, Callable[[], object]] = {
         "whole": merge,
         "read": lambda: _read(order, store),
-        "merge": Arrays.drawn("fp32", learners, megabytes * MEGABYTE // 4).merging(
-            "radial", Crew()
-        ),
+        "merge": arrays.merging("radial", Crew()),
     }
     taken = interleaved(works, GOES)
     slower = max((taken["read"], taken["merge"]), key=lambda times: times.least)
@@ -79,13 +78,25 @@ def put_all(store: BlobStore, learners: int, megabytes: int) -> str:
     """Stores fp32 deltas of so many bytes each, one under all names; returns what names them."""
     tensors = _tensors(megabytes * MEGABYTE // 4 // TENSORS)
     delta = encode_tensors(filled(1, 1e-3, tensors), "fp32", squares=True)
-    for place in range(learners):
-        store.put(_key(place, delta.manifest), delta.parts)
+    first = _key(0, delta.manifest)
+    store.put(first, delta.parts)
+    for place in range(1, learners):
+        _put_again(store, first, _key(place, delta.manifest), delta)
     before = encode_tensors(filled(2, 1.0, tensors), "fp32")
     store.put(global_key(RUN, 0, 0, before.manifest), before.parts)
     manifests = [each.manifest.model_dump(mode="python") for each in (delta, before)]
     named = [each | {"digest": each["digest"].hex()} for each in manifests]
     return json.dumps([learners, tensors[0].elements, *named])
+
+
+def _put_again(store: BlobStore, first: str, key: str, delta: Encoded) -> None:
+    """The same bytes under another key; where that is a file, one file by another name."""
+    if not isinstance(store, LocalStore):
+        store.put(key, delta.parts)
+        return
+    path = store.folder / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.hardlink_to(store.folder / first)
 
 
 def order_of(told: str) -> MergeOrder:
