@@ -21,7 +21,7 @@ from decodiloco.merge.direction import Heard
 from decodiloco.merge.exact import BLOCK_ELEMENTS, CHUNK_ELEMENTS, Floats, rounded, tree_sum
 from decodiloco.merge.rules import Plan, Total
 
-AHEAD = 2  # pieces that wait for each helper
+AHEAD = 2  # pieces that wait for each thread
 
 Scalar = TypeVar("Scalar", np.float32, np.uint16)
 
@@ -30,21 +30,21 @@ _NO_HISTORY = np.empty(0, np.float32)
 
 
 class Crew:
-    """Who does the pieces: the calling thread, or helpers of it."""
+    """Who does the pieces: the calling thread, or a pool of others."""
 
-    def __init__(self, helpers: ThreadPoolExecutor | None = None, count: int = 0) -> None:
-        self._helpers = helpers
+    def __init__(self, pool: ThreadPoolExecutor | None = None, count: int = 0) -> None:
+        self._pool = pool
         self._waiting_max = AHEAD * count
         self._waiting: deque[Future[None]] = deque()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Does it now, or has it done; what a helper raises is raised by a later call."""
-        if self._helpers is None:
+        """Does it now, or has it done; what another thread raises is raised by a later call."""
+        if self._pool is None:
             work()
             return
         if len(self._waiting) >= self._waiting_max:
             self._waiting.popleft().result()
-        self._waiting.append(self._helpers.submit(work))
+        self._waiting.append(self._pool.submit(work))
 
     def finish(self) -> None:
         """Waits until all is done."""

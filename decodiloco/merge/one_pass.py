@@ -160,12 +160,12 @@ class Pass:
         sources = self._sources()
         if threads == 1:
             return [self._tensor(tensor, sources, Crew()) for tensor in self._order.tensors]
-        helpers = ThreadPoolExecutor(threads, "merge", initializer=prove_this_thread)
+        pool = ThreadPoolExecutor(threads, "merge", initializer=prove_this_thread)
         try:
-            crew = Crew(helpers, threads)
+            crew = Crew(pool, threads)
             return [self._tensor(tensor, sources, crew) for tensor in self._order.tensors]
         finally:
-            helpers.shutdown(cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
     def _sources(self) -> Sources:
         """The blobs as one pass reads them: each from front to back, and ahead."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from decodiloco.merge.fragment import Merged, merge_fragment
 from decodiloco.merge.self_test import self_test
 from decodiloco.store.open_store import open_store
-from tests.bench.bench_stream import order_of
+from tests.bench.stored import order_of
 
 
 def peak() -> int:
