@@ -136,3 +136,25 @@ def test_what_is_not_finite_shows_in_its_sum_of_squares(codec: str, at: int, val
     total, _ = adding.add_up(streams, plan, size, Crew())
 
     assert total.found[0] == size and not np.isfinite(total.found[1])
+
+
+def test_each_pair_of_a_block_meets_where_the_definition_says() -> None:
+    # One number so much longer than the rest that each sum it is in is rounded: who meets whom,
+    # and when, then shows in the last bits. Sums of like numbers are exact, and would show nothing.
+    draw = np.random.default_rng(5)
+    size = 64 * BLOCK_ELEMENTS
+    delta = np.ldexp(draw.random(size) + 0.5, draw.integers(-30, -23, size)).astype(np.float32)
+    for block in range(64):
+        delta[block * BLOCK_ELEMENTS + block % 16 * (BLOCK_ELEMENTS // 16) + 13 * block] = 1.0
+    plan = Plan((1.0,), (1.0,), None, (1.0,), (1.0,), None)
+
+    plain = [
+        definition.add_up([pieces(part)], plan, BLOCK_ELEMENTS)[0].found
+        for part in np.split(delta, 64)
+    ]
+    compiled = [
+        adding.add_up([pieces(part)], plan, BLOCK_ELEMENTS, Crew())[0].found
+        for part in np.split(delta, 64)
+    ]
+
+    assert compiled == plain
