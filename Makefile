@@ -17,7 +17,7 @@ ROOMS := unit contract property fuzz golden simulation chaos tidy
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: setup demo check test chaos soak compose-test compose-chaos geo-test fuzz audit bench \
-  docs study clean
+  bench-quick docs study clean
 
 setup: $(INSTALLED)
 
@@ -81,8 +81,12 @@ audit: setup
 	$(VENV)/audit/bin/pip-audit --strict --vulnerability-service osv --disable-pip --no-deps \
 	  -r constraints.txt
 
+# One table, and bench.json beside it: BENCH="--room merge" is a part of it.
 bench: setup
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(BENCH)
+
+bench-quick: setup
+	$(BIN)/python -m tests.bench --quick $(BENCH)
 
 docs: setup
 	$(BIN)/python docs/generate.py

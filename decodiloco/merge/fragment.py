@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.merge import gates
+from decodiloco.merge.ahead import Readers
 from decodiloco.merge.fetch import PatientStore
 from decodiloco.merge.one_pass import Before, Fault, Pass, prove_this_thread, why_unread
 from decodiloco.merge.order import Abandoned, Contribution, Merged, MergeOrder, MergeSettings
@@ -44,7 +45,8 @@ def merge_fragment(
     finite, or whose header lies is left out with its reason. The header's sums of squares are
     trusted at first and recomputed on the way; when one was a lie, the pass starts again
     without the liar. So it does without a delta that is far too long or points elsewhere than the
-    others, as long as these are more than half. Memory: the new version, and a chunk of each delta.
+    others, as long as these are more than half. Memory: the new version, and two chunks of each
+    delta: one that is merged, and one that is read meanwhile.
     Raises BlobMissing, BlobCorrupt or StoreUnreachable when the fragment itself cannot be read,
     Disagreement when this thread's arithmetic is not ours.
     """
@@ -54,22 +56,23 @@ def merge_fragment(
     before = _open_before(order, store, patient)
     deltas, unfit = _open_deltas(order, patient)
     astray: dict[int, str] = {}  # those that are left out for how they stand to the others
-    while len(deltas) - len(astray) >= order.quorum:
-        attempt = Pass(order, before, _without(deltas, astray))
-        astray |= (strange := attempt.too_long())
-        if strange:
-            continue
-        try:
-            made = attempt.run(threads)
-        except Fault as fault:
-            unfit |= fault.reasons
-            deltas = _without(deltas, fault.reasons)
-            astray = {}  # judged anew, as if the unfit one had never been there
-            continue
-        astray |= (strange := attempt.misdirected(made, len(astray)))
-        if not strange:
-            return attempt.merged(made, _left_out(unfit | astray))
-        del made  # the next pass has its own: the new version is in memory once
+    with Readers(store) as readers:
+        while len(deltas) - len(astray) >= order.quorum:
+            attempt = Pass(order, before, _without(deltas, astray), readers)
+            astray |= (strange := attempt.too_long())
+            if strange:
+                continue
+            try:
+                made = attempt.run(threads)
+            except Fault as fault:
+                unfit |= fault.reasons
+                deltas = _without(deltas, fault.reasons)
+                astray = {}  # judged anew, as if the unfit one had never been there
+                continue
+            astray |= (strange := attempt.misdirected(made, len(astray)))
+            if not strange:
+                return attempt.merged(made, _left_out(unfit | astray))
+            del made  # the next pass has its own: the new version is in memory once
     return Abandoned(_left_out(unfit | astray))
 
 

@@ -1,27 +1,30 @@
 """One pass over a fragment with a fixed set of deltas: added up, held against each other, stepped.
 
-Reads opened blobs in chunks; several threads take a tensor each, and give the same bits as one.
-Decides nothing about a further pass: it says who was unfit, too long or pointed elsewhere.
+Reads opened blobs in chunks; several threads take pieces of a tensor, and give the same bits as
+one. Decides nothing about a further pass: it says who was unfit, too long or pointed elsewhere.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.fragments.layout import Tensor
-from decodiloco.merge import direction, gates
-from decodiloco.merge.direction import Agreement, Heard, Listener
+from decodiloco.merge import adding, definition, direction, gates
+from decodiloco.merge.adding import Crew
+from decodiloco.merge.ahead import Readers
+from decodiloco.merge.compiled import Coded
+from decodiloco.merge.direction import Agreement, Heard
 from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, shares, tree_sum
 from decodiloco.merge.geometric import gram_of
 from decodiloco.merge.order import Merged, MergeOrder
-from decodiloco.merge.outer import outer_chunk
 from decodiloco.merge.report import (
     Contributor,
     Report,
@@ -34,8 +37,9 @@ from decodiloco.merge.rules import (
     HISTORY_VERSIONS,
     VOICES_MIN,
     Clipping,
-    add_up,
-    finish,
+    Plan,
+    Total,
+    length_of,
     median,
     plan_merge,
 )
@@ -43,7 +47,7 @@ from decodiloco.merge.self_test import self_test
 from decodiloco.store.tensors import Encoded, TensorBlob, encode_tensors
 from streams.parts import LeftOut
 
-Hear = Callable[[Sequence[Floats]], None]
+T = TypeVar("T")
 
 
 class Fault(Exception):
@@ -80,13 +84,33 @@ class Made:
     heard: Heard | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What one pass reads: deltas in the order of the contributions, and the fragment before.
+
+    `recalled` is the momentum once more, where it has a voice.
+    """
+
+    deltas: Sequence[TensorBlob]
+    recalled: TensorBlob | None
+    parameters: TensorBlob
+    momentum: TensorBlob | None
+
+
 class Pass:
     """One attempt at the whole fragment with a fixed set of deltas (position -> blob)."""
 
-    def __init__(self, order: MergeOrder, before: Before, deltas: Mapping[int, TensorBlob]) -> None:
+    def __init__(
+        self,
+        order: MergeOrder,
+        before: Before,
+        deltas: Mapping[int, TensorBlob],
+        readers: Readers,
+    ) -> None:
         self._order = order
         self._before = before
         self._deltas = deltas
+        self._readers = readers
         self._members = [one for one in order.contributions if one.position in deltas]
         self._weights = [one.weight for one in self._members]
         self._squares = [_squares_of(deltas[one.position]) for one in self._members]
@@ -132,18 +156,24 @@ class Pass:
         return {self._members[place].position: gates.misdirected(one)}
 
     def run(self, threads: int) -> list[Made]:
-        """All tensors, in order; with threads, several at a time.
-
-        The fault that is raised is that of the first faulty tensor, whatever the threads.
-        """
-        tensors = self._order.tensors
+        """All tensors, in order, by so many threads. The fault is that of the first faulty one."""
+        sources = self._sources()
         if threads == 1:
-            return [self._tensor(tensor) for tensor in tensors]
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="merge")
+            return [self._tensor(tensor, sources, Crew()) for tensor in self._order.tensors]
+        pool = ThreadPoolExecutor(threads, "merge", initializer=prove_this_thread)
         try:
-            return list(pool.map(self._tensor_in_thread, tensors))
+            crew = Crew(pool, threads)
+            return [self._tensor(tensor, sources, crew) for tensor in self._order.tensors]
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _sources(self) -> Sources:
+        """The blobs as one pass reads them: each from front to back, and ahead."""
+        ahead, momentum = self._readers.ahead, self._before.momentum
+        deltas = [ahead(self._deltas[one.position]) for one in self._members]
+        recalled = ahead(momentum) if self._hears and self._with_history and momentum else None
+        moved = None if momentum is None else ahead(momentum)
+        return Sources(deltas, recalled, ahead(self._before.parameters), moved)
 
     def merged(self, made: list[Made], left_out: tuple[LeftOut, ...]) -> Merged:
         """The blobs of the new version."""
@@ -193,11 +223,7 @@ class Pass:
             return (None,) * len(self._members)
         return direction.agreements(direction.together(heard), self._voices, self._squares)
 
-    def _tensor_in_thread(self, tensor: Tensor) -> Made:
-        prove_this_thread()
-        return self._tensor(tensor)
-
-    def _tensor(self, tensor: Tensor) -> Made:
+    def _tensor(self, tensor: Tensor, sources: Sources, crew: Crew) -> Made:
         """Plan from what the headers say, add up, check what they said, step."""
         name, settings = tensor.name, self._order.settings
         history = self._before.history(name)
@@ -205,14 +231,17 @@ class Pass:
         clipping = Clipping(settings.norm_clip, history)
         gram = None
         if tensor.rule == "median" and len(self._members) > 1:
-            gram = gram_of(self._streams(name), tensor.elements)
+            gram = gram_of(self._streams(name, self._opened()), tensor.elements)
         plan = plan_merge(tensor.rule, self._weights, said, clipping, gram)
-        listener, hear = self._listener(tensor)
-        total = add_up(self._streams(name), plan, tensor.elements, hear=hear)
+        total, heard = self._added(tensor, plan, sources, crew)
         self._check_squares(name, said, total.found)
-        factor, norm = finish(plan, total)
+        factor, norm = length_of(plan, total)
         assert math.isfinite(norm), f"{name}: the gates let only short deltas pass"
-        parameter, momentum = self._step(tensor, total.gradient)
+        pieces = sources.parameters.chunks(name, CHUNK_ELEMENTS)
+        rates = settings.lr, settings.mu
+        moved = _pieces(sources.momentum, name)
+        stepped = adding.step(pieces, moved, total.gradient, factor, rates, crew)
+        parameter, momentum = (flat.reshape(tensor.shape) for flat in stepped)
         report = TensorReport(
             name=name,
             rule=tensor.rule,
@@ -224,27 +253,39 @@ class Pass:
             outer_gradient_norm=norm,
             medians=next_history(history, plan),
         )
-        heard = None if listener is None else listener.heard()
         return Made(parameter, momentum, report, heard)
 
-    def _streams(self, name: str) -> list[Iterator[Floats]]:
-        return [_elements(self._deltas[one.position], name, one.position) for one in self._members]
+    def _added(
+        self, tensor: Tensor, plan: Plan, sources: Sources, crew: Crew
+    ) -> tuple[Total, Heard | None]:
+        """The sum of a tensor's deltas, and how they agree where that is asked."""
+        name, elements = tensor.name, tensor.elements
+        voices = self._voices if self._hears else ()
+        history = _pieces(sources.recalled, name)
+        if plan.trims:
+            streams = self._streams(name, sources.deltas)
+            return definition.add_up(streams, plan, elements, voices, history)
+        coded = self._coded(name, sources.deltas)
+        return adding.add_up(coded, plan, elements, crew, voices, history)
 
-    def _listener(self, tensor: Tensor) -> tuple[Listener | None, Hear | None]:
-        """Who hears how the deltas of a tensor agree, and how it is told their chunks."""
-        if not self._hears:
-            return None, None
-        listener = Listener(self._voices, tensor.elements, self._with_history)
-        velocities = self._velocities(tensor.name) if self._with_history else None
+    def _opened(self) -> list[TensorBlob]:
+        return [self._deltas[one.position] for one in self._members]
 
-        def hear(parts: Sequence[Floats]) -> None:
-            listener.chunk(parts, None if velocities is None else next(velocities))
+    def _streams(self, name: str, deltas: Sequence[TensorBlob]) -> list[Iterator[Floats]]:
+        """A tensor's elements, a stream a delta."""
+        return [
+            _at(one.position, blob.chunks(name, CHUNK_ELEMENTS))
+            for one, blob in zip(self._members, deltas, strict=True)
+        ]
 
-        return listener, hear
-
-    def _velocities(self, name: str) -> Iterator[Floats] | None:
-        momentum = self._before.momentum
-        return None if momentum is None else momentum.chunks(name, CHUNK_ELEMENTS)
+    def _coded(self, name: str, deltas: Sequence[TensorBlob]) -> list[Iterator[Coded]]:
+        """The same as the compiled loops take it: what is bf16 is decoded on the way."""
+        if self._order.settings.delta_codec != "bf16":
+            return list(self._streams(name, deltas))
+        return [
+            _at(one.position, blob.words(name, CHUNK_ELEMENTS))
+            for one, blob in zip(self._members, deltas, strict=True)
+        ]
 
     def _check_squares(self, name: str, said: list[float], found: tuple[float, ...]) -> None:
         reasons = {}
@@ -254,22 +295,6 @@ class Pass:
                 reasons[one.position] = reason
         if reasons:
             raise Fault(reasons)
-
-    def _step(self, tensor: Tensor, gradient: Floats) -> tuple[Floats, Floats]:
-        """The outer step, chunk by chunk, on the fragment as it was."""
-        settings, before = self._order.settings, self._before
-        parameter, momentum = np.empty_like(gradient), np.empty_like(gradient)
-        velocities = self._velocities(tensor.name)
-        start = 0
-        for chunk in before.parameters.chunks(tensor.name, CHUNK_ELEMENTS):
-            part = slice(start, start + len(chunk))
-            velocity = None if velocities is None else next(velocities)
-            parameter[part], momentum[part] = outer_chunk(
-                chunk, velocity, gradient[part], settings.lr, settings.mu
-            )
-            assert np.isfinite(parameter[part]).all(), f"{tensor.name}: not finite after the step"
-            start += len(chunk)
-        return parameter.reshape(tensor.shape), momentum.reshape(tensor.shape)
 
 
 _proved = threading.local()
@@ -282,10 +307,14 @@ def prove_this_thread() -> None:
         _proved.passed = True
 
 
-def _elements(blob: TensorBlob, name: str, position: int) -> Iterator[Floats]:
-    """A tensor's chunks; what cannot be read is the fault of this position."""
+def _pieces(blob: TensorBlob | None, name: str) -> Iterator[Floats] | None:
+    return None if blob is None else blob.chunks(name, CHUNK_ELEMENTS)
+
+
+def _at(position: int, pieces: Iterator[T]) -> Iterator[T]:
+    """A tensor's pieces; what cannot be read is the fault of this position."""
     try:
-        yield from blob.chunks(name, CHUNK_ELEMENTS)
+        yield from pieces
     except (BlobMissing, BlobCorrupt, StoreUnreachable) as error:
         raise Fault({position: why_unread(error)}) from None
 

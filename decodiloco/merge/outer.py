@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, rounded
+from decodiloco.merge.exact import Floats, rounded
 
 
 def outer_step(
@@ -17,18 +17,18 @@ def outer_step(
 
     This is torch.optim.SGD(nesterov=True) without dampening; momentum zero is its first step.
     All arrays are float32 and of one shape; none is written to.
-    Arithmetic as in `outer_chunk`. Raises ValueError for other dtypes or unequal shapes.
+    Arithmetic as in `outer_chunk`, by the compiled loops. Raises ValueError for other dtypes or
+    unequal shapes.
     """
     arrays = (parameter, momentum, outer_gradient)
     if any(array.dtype != np.float32 or array.shape != parameter.shape for array in arrays):
         raise ValueError("parameter, momentum and outer gradient are float32 and of one shape")
-    new_parameter, new_momentum = np.empty(parameter.size, "f4"), np.empty(parameter.size, "f4")
-    flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, parameter.size, CHUNK_ELEMENTS):
-        part = slice(start, start + CHUNK_ELEMENTS)
-        p, b, g = (array[part] for array in flat)
-        new_parameter[part], new_momentum[part] = outer_chunk(p, b, g, lr, mu)
-    return new_parameter.reshape(parameter.shape), new_momentum.reshape(parameter.shape)
+    from decodiloco.merge.compiled import step_piece  # compiles: only where something is stepped
+
+    p, b, g = (np.ascontiguousarray(array).reshape(-1) for array in arrays)
+    stepped, moved = np.empty_like(p), g.copy()
+    step_piece(p, b, moved, 1.0, (rounded(lr), rounded(mu)), stepped)
+    return stepped.reshape(parameter.shape), moved.reshape(parameter.shape)
 
 
 def outer_chunk(

@@ -73,7 +73,7 @@ def merge_tensor(
     if rule == "median" and len(flat) > 1:
         gram = gram_of([_chunks(delta) for delta in flat], flat[0].size)
     plan = plan_merge(rule, exact_weights, squares, Clipping(norm_clip), gram)
-    total = add_up([_chunks(delta) for delta in flat], plan, flat[0].size, recount=False)
+    total = _added(flat, plan)
     finish(plan, total)
     return total.gradient.reshape(deltas[0].shape)
 
@@ -181,14 +181,20 @@ def add_up(
 
 def finish(plan: Plan, total: Total) -> tuple[float, float]:
     """Give the sum its length, in place; return the factor and the outer gradient's norm."""
+    factor, norm = length_of(plan, total)
+    if factor == 0.0:
+        total.gradient.fill(0.0)  # and not a product, whose zeros would have signs
+    elif plan.radial is not None:
+        np.multiply(total.gradient, np.float32(factor), out=total.gradient)
+    return factor, norm
+
+
+def length_of(plan: Plan, total: Total) -> tuple[float, float]:
+    """The float32 factor that gives the sum its length, and the norm that it then has."""
     norm = math.sqrt(total.squares)
     if plan.radial is None:
         return 1.0, norm
     factor = radial_factor(plan.radial, plan.weights, norm)
-    if factor == 0.0:
-        total.gradient.fill(0.0)  # and not a product, whose zeros would have signs
-    else:
-        np.multiply(total.gradient, np.float32(factor), out=total.gradient)
     return factor, factor * norm
 
 
@@ -201,6 +207,15 @@ def median(norms: Sequence[float]) -> float:
     if len(counted) % 2:
         return counted[middle]
     return (counted[middle - 1] + counted[middle]) / 2
+
+
+def _added(flat: Sequence[Floats], plan: Plan) -> Total:
+    """The sum of whole deltas: by the compiled loops where these know how."""
+    if plan.trims:
+        return add_up([_chunks(delta) for delta in flat], plan, flat[0].size, recount=False)
+    from decodiloco.merge import adding  # compiles: only where something is merged
+
+    return adding.add_up([_chunks(delta) for delta in flat], plan, flat[0].size, adding.Crew())[0]
 
 
 def _limit(norms: Sequence[float], clipping: Clipping) -> float | None:

@@ -9,7 +9,7 @@ chunk that came broken over the wire.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -132,11 +132,20 @@ class TensorBlob:
     It keeps the last chunk it read, so a pass over the tensors in order reads each chunk once.
     """
 
-    def __init__(self, store: Ranges, key: str, manifest: Manifest, header: Header) -> None:
+    def __init__(
+        self,
+        store: Ranges,
+        key: str,
+        manifest: Manifest,
+        header: Header,
+        feed: Callable[[int], memoryview] | None = None,
+    ) -> None:
         self.key = key
         self.codec = manifest.codec
         self._store = store
+        self._manifest = manifest
         self._header = header
+        self._feed = self.chunk if feed is None else feed
         self._payload_start = manifest.bytes - header.payload_bytes
         self._entries = {entry.name: place for place, entry in enumerate(header.entries)}
         self._lock = threading.Lock()
@@ -167,6 +176,14 @@ class TensorBlob:
             stop = min(start + elements_max * item_bytes, entry.stop)
             yield decode(self._payload(start, stop), self.codec)
 
+    def words(self, name: str, elements_max: int) -> Iterator[npt.NDArray[np.uint16]]:
+        """The same of a bf16 blob, not decoded: the upper halves of the float32 words."""
+        assert self.codec == "bf16", self.codec
+        entry = self._entry(name)
+        for start in range(entry.start, entry.stop, elements_max * 2):
+            stop = min(start + elements_max * 2, entry.stop)
+            yield np.frombuffer(self._payload(start, stop), np.uint16)
+
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """The whole tensor in its shape, as a new array."""
         entry = self._entry(name)
@@ -194,23 +211,37 @@ class TensorBlob:
             parts.append(self._chunk(index)[max(0, start - origin) : stop - origin])
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _chunk(self, index: int) -> memoryview:
-        """One checked chunk. A broken one is read once more: the wire may be at fault."""
-        with self._lock:
-            if self._held is not None and self._held[0] == index:
-                return self._held[1]
-            start = index * CHUNK_BYTES
-            stop = min(start + CHUNK_BYTES, self._header.payload_bytes)
-            for _ in range(CHUNK_READS_MAX):
-                chunk = memoryview(
-                    self._store.read(
-                        self.key, self._payload_start + start, self._payload_start + stop
-                    )
-                )
-                if blake3(chunk).digest() == self._header.chunks[index]:
-                    self._held = index, chunk
-                    return chunk
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks of at most 8 MiB the payload has."""
+        return len(self._header.chunks)
+
+    def fed_by(self, feed: Callable[[int], memoryview]) -> TensorBlob:
+        """The same blob, opened once more, whose chunks `feed` gives: checked, by their number."""
+        return TensorBlob(self._store, self.key, self._manifest, self._header, feed)
+
+    def chunk(self, index: int, store: Ranges | None = None) -> memoryview:
+        """One checked chunk, from another store if one is named; it is not kept.
+
+        A broken one is read once more: the wire may be at fault. Raises BlobMissing or BlobCorrupt.
+        """
+        start = index * CHUNK_BYTES
+        stop = min(start + CHUNK_BYTES, self._header.payload_bytes)
+        for _ in range(CHUNK_READS_MAX):
+            read = (store or self._store).read(
+                self.key, self._payload_start + start, self._payload_start + stop
+            )
+            if blake3(read).digest() == self._header.chunks[index]:
+                return memoryview(read)
         raise BlobCorrupt(f"blob {self.key}: chunk {index} does not match its digest")
+
+    def _chunk(self, index: int) -> memoryview:
+        """The chunk that is held, or else a new one."""
+        with self._lock:
+            if self._held is None or self._held[0] != index:
+                self._held = None  # two are never held at once
+                self._held = index, self._feed(index)
+            return self._held[1]
 
 
 def _sealed(

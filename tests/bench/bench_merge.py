@@ -1,62 +1,163 @@
-"""How fast deltas are merged and stepped, in bytes of deltas read, one thread."""
+"""A tensor merged and stepped: the exact arithmetic beside the obvious one in torch, in memory.
+
+Ours is what a merge does with one tensor: sums of squares told by headers and counted on the way,
+one pass over the deltas, the outer step. Reading the same bytes once is the third to take turns.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
-from decodiloco.merge import merge_tensor, outer_step
-from decodiloco.merge.exact import Floats
-from decodiloco.merge.fragment import merge_fragment
-from decodiloco.store.tensors import encode_tensors
-from tests.bench.figures import Figure, rate_of
-from tests.merge_orders import FragmentBench, tensor
+from decodiloco.merge import adding
+from decodiloco.merge.adding import Crew, pieces
+from decodiloco.merge.compiled import Coded
+from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, square_sum
+from decodiloco.merge.rules import Clipping, Rule, length_of, plan_merge
+from decodiloco.store.codecs import decode, to_bf16
+from tests.bench.figures import Figure, at_least, at_most, interleaved
 
-ELEMENTS = 1 << 20
-LEARNERS = 4
-
-
-def _stored(deltas: list[Floats], gated: bool) -> Callable[[], object]:
-    """A whole merge of fp32 deltas from memory."""
-    bench = FragmentBench("bench", (tensor("t", (ELEMENTS,)),))
-    blobs = {
-        f"l{place}": encode_tensors({"t": delta}, "fp32", squares=True)
-        for place, delta in enumerate(deltas)
-    }
-    off = {} if gated else {"direction": None, "norm_extreme": None}
-    order = bench.order(blobs, delta_codec="fp32", **off)
-    return lambda: merge_fragment(order, bench.store)
+MILLION = 1 << 20
+SIZES = (1, 8, 32, 100)  # millions of elements
+LEARNERS = (2, 4, 8, 16)
+DELTAS_MAX = 512 * MILLION  # elements of all deltas of one case: torch holds three copies of them
+RATES = (0.7, 0.9)
 
 
-def figures() -> Iterator[Figure]:
-    """One figure a rule, a stored merge without and with cohort gates, and the outer step."""
-    draw = np.random.default_rng(0)
-    deltas = [draw.standard_normal(ELEMENTS).astype(np.float32) for _ in range(LEARNERS)]
-    weights = [1 / LEARNERS] * LEARNERS
-    size_megabytes = LEARNERS * ELEMENTS * 4 / 1e6
-    yield rate_of(
-        "merge: radial, 4 learners of 1 M elements",
-        "MB/s",
-        size_megabytes,
-        lambda: merge_tensor(deltas, weights, rule="radial"),
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One tensor of `learners` deltas, and how it is merged."""
+
+    rule: Rule
+    codec: str
+    learners: int
+    millions: int
+    threads: int
+
+    def __str__(self) -> str:
+        told = f"{self.rule} {self.codec} {self.learners} x {self.millions} M"
+        return f"{told}, {self.threads} thread{'s' * (self.threads > 1)}"
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    """Two figures a case: the time as a share of torch's, and the rate as one of reading's."""
+    for case in _cases(quick):
+        yield from _figures_of(case, goes=3 if quick or case.millions > 8 else 5)
+
+
+def _cases(quick: bool) -> Iterator[Case]:
+    sizes, learners = ((8,), (2, 8)) if quick else (SIZES, LEARNERS)
+    for millions, count, codec, threads in product(sizes, learners, ("bf16", "fp32"), (1, 2)):
+        if millions * count * MILLION <= DELTAS_MAX:
+            for rule in ("radial", "mean"):
+                yield Case(rule, codec, count, millions, threads)
+
+
+def _figures_of(case: Case, goes: int) -> Iterator[Figure]:
+    arrays = Arrays.drawn(case.codec, case.learners, case.millions * MILLION)
+    pool = ThreadPoolExecutor(case.threads)
+    crew = Crew(pool, case.threads) if case.threads > 1 else Crew()
+    torch.set_num_threads(case.threads)
+    taken = interleaved(
+        {
+            "ours": arrays.merging(case.rule, crew),
+            "torch": _obvious(case, arrays),
+            "read": lambda: list(pool.map(np.max, arrays.split(case.threads))),
+        },
+        goes,
+        time.process_time if case.threads == 1 else time.perf_counter,
     )
-    yield rate_of(
-        "merge: mean, 4 learners of 1 M elements",
-        "MB/s",
-        size_megabytes,
-        lambda: merge_tensor(deltas, weights, rule="mean"),
-    )
-    for gates in ("without", "with"):
-        yield rate_of(
-            f"merge: from a store, {gates} cohort gates",
-            "MB/s",
-            size_megabytes,
-            _stored(deltas, gates == "with"),
-        )
-    yield rate_of(
-        "merge: outer step of 1 M elements",
-        "MB/s",
-        size_megabytes / LEARNERS,
-        lambda: outer_step(deltas[0], deltas[1], deltas[2], lr=0.7, mu=0.9),
-    )
+    pool.shutdown()
+    ours, other, read = taken["ours"], taken["torch"], taken["read"]
+    yield Figure(
+        f"merge: {case}", ours.over(other), "of torch", at_most(0.2),
+        f"{1e3 * ours.least:.1f} ms, torch {1e3 * other.least:.1f} ms",
+    )  # fmt: skip
+    rate = arrays.nbytes / ours.least / 1e9
+    told = f"{rate:.1f} GB/s, reading {arrays.nbytes / read.least / 1e9:.1f}"
+    yield Figure(f"merge: {case}", read.over(ours), "of reading", at_least(0.2), told)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """What one tensor's merge reads."""
+
+    deltas: list[Coded]
+    parameter: Floats
+    momentum: Floats
+
+    @classmethod
+    def drawn(cls, codec: str, learners: int, size: int) -> Arrays:
+        draw = np.random.default_rng(0)
+        floats = [draw.standard_normal(size, np.float32) for _ in range(learners + 2)]
+        *deltas, parameter, momentum = floats
+        coded = [to_bf16(delta) for delta in deltas] if codec == "bf16" else deltas
+        return cls([*coded], parameter, momentum)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(delta.nbytes for delta in self.deltas) + 2 * self.parameter.nbytes
+
+    def split(self, threads: int) -> list[npt.NDArray[np.uint32]]:
+        """All of them as words of 32 bits, each in as many parts as there are threads."""
+        words = [each.view(np.uint32) for each in (*self.deltas, self.parameter, self.momentum)]
+        return [part for each in words for part in np.array_split(each, threads)]
+
+    def merging(self, rule: Rule, crew: Crew) -> Callable[[], object]:
+        """The work of merging these and of the outer step."""
+        weights = [Fraction(1 + place) for place in range(len(self.deltas))]
+        squares = [square_sum(_decoded(delta)) for delta in self.deltas]
+
+        def merge() -> object:
+            plan = plan_merge(rule, weights, squares, Clipping(None))
+            streams = [_streamed(delta) for delta in self.deltas]
+            total, _ = adding.add_up(streams, plan, self.parameter.size, crew)
+            assert list(total.found) == squares
+            factor, _ = length_of(plan, total)
+            before = pieces(self.parameter), pieces(self.momentum)
+            return adding.step(*before, total.gradient, factor, RATES, crew)
+
+        return merge
+
+
+def _obvious(case: Case, arrays: Arrays) -> Callable[[], object]:
+    """What one would write: a stack, norms and directions, and torch's own optimizer."""
+    weights = torch.arange(1.0, 1.0 + case.learners)
+    shares = (weights / weights.sum())[:, None]
+    held = torch.from_numpy(arrays.parameter.copy())
+    optimizer = torch.optim.SGD([held], lr=RATES[0], momentum=RATES[1], nesterov=True)
+    optimizer.state[held]["momentum_buffer"] = torch.from_numpy(arrays.momentum.copy())
+    offered = [torch.from_numpy(delta) for delta in arrays.deltas]
+    if case.codec == "bf16":
+        offered = [words.view(torch.bfloat16) for words in offered]
+
+    def merge() -> object:
+        stack = torch.stack(offered).float()
+        if case.rule == "mean":
+            gradient = (shares * stack).sum(0)
+        else:
+            norms = stack.norm(dim=1, keepdim=True)
+            direction = (shares * (stack / norms)).sum(0)
+            gradient = direction / direction.norm() * (shares * norms).sum()
+        held.grad = gradient
+        optimizer.step()
+        return held
+
+    return merge
+
+
+def _streamed(delta: Coded) -> Iterator[Coded]:
+    for start in range(0, len(delta), CHUNK_ELEMENTS):
+        yield delta[start : start + CHUNK_ELEMENTS]
+
+
+def _decoded(delta: Coded) -> Floats:
+    return decode(delta.data, "fp32" if delta.dtype == np.float32 else "bf16")

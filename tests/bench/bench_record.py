@@ -13,7 +13,7 @@ from tests.builders import RUN, offered, opened, tape_of
 FACTS = 2000
 
 
-def figures() -> Iterator[Figure]:
+def figures(_quick: bool) -> Iterator[Figure]:
     """One figure a stage."""
     facts: list[Event] = [opened(), *(offered(said=said) for said in range(1, FACTS))]
     tape = tape_of(facts)

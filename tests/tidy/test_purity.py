@@ -30,6 +30,9 @@ ALLOWED = {
 PURE_ROOMS = ("decodiloco/fragments/", "decodiloco/merge/", "decodiloco/syncer/")
 SHELLS = {
     "decodiloco/fragments/of_model.py",
+    "decodiloco/merge/adding.py",
+    "decodiloco/merge/ahead.py",
+    "decodiloco/merge/compiled.py",
     "decodiloco/merge/fetch.py",
     "decodiloco/merge/fragment.py",
     "decodiloco/merge/one_pass.py",
