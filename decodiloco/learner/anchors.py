@@ -25,10 +25,10 @@ class Anchors:
     The anchor is the merged fragment as the live dtype can hold it; a delta is anchor minus live.
     """
 
-    def __init__(self, adoption: Adoption) -> None:
+    def __init__(self, adoption: Adoption, buffers: HostBuffers | None = None) -> None:
         self._alpha = adoption.alpha
         self._carry = adoption.carry
-        self._buffers = HostBuffers()
+        self._buffers = buffers or HostBuffers()
         self._anchors: dict[int, Arrays] = {}
         self._copies: dict[int, dict[int, Arrays]] = {}
 

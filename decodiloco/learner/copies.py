@@ -59,13 +59,19 @@ class HostBuffers:
             live, {name: memory for name, (memory, _) in lent.items()}
         )
 
+    def taken(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+        """One float32 tensor as it stands now, in lent memory, when this returns."""
+        memory, array = self._lend(tensor.detach())
+        memory.copy_(tensor.detach())
+        return array
+
     def _copied_beside(
         self, live: Mapping[str, torch.Tensor], into: Mapping[str, torch.Tensor]
     ) -> torch.cuda.Event:
         """Clones on the device, in order with training, then brings the clones home beside it."""
         device = next(iter(live.values())).device
         if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         clones = {
             name: tensor.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             for name, tensor in live.items()
@@ -75,7 +81,7 @@ class HostBuffers:
             for name, clone in clones.items():
                 into[name].copy_(clone, non_blocking=True)
                 clone.record_stream(self._stream)
-            arrived = torch.cuda.Event()
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             arrived.record(self._stream)
         return arrived
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from decodiloco.learner.adopt import write
+from decodiloco.learner.checkpoint import capture
 from decodiloco.learner.copies import HostBuffers, HostCopy, copied
 from decodiloco.learner.delta import delta_of
 
@@ -102,6 +103,24 @@ def test_training_after_an_adoption_leaves_the_anchor_alone() -> None:
 
     for name in NAMES:
         np.testing.assert_array_equal(anchor[name], before[name])
+
+
+def test_a_checkpoint_in_lent_memory_is_that_in_fresh_memory() -> None:
+    parameters = {name: torch.nn.Parameter(tensor.clone()) for name, tensor in live().items()}
+    optimizer = torch.optim.AdamW(parameters.values())
+    for parameter in parameters.values():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    fresh, buffers = capture(optimizer, parameters), HostBuffers()
+
+    capture(optimizer, parameters, buffers)  # let go at once: its memory is lent again
+    lent = capture(optimizer, parameters, buffers)
+    optimizer.step()
+
+    assert lent.keys() == fresh.keys()
+    for name, array in fresh.items():
+        np.testing.assert_array_equal(lent[name], array)
+        assert lent[name].shape == array.shape
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
