@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
 import torch
 
@@ -23,6 +24,7 @@ def main() -> None:
     """Joins the run and steps until it ends."""
     path, name, step_seconds, folder = sys.argv[1:]
     torch.set_num_threads(1)
+    nap = Event()
     model = build(load_config(Path(path)).run.model)
     inner = torch.optim.SGD(model.parameters(), lr=1e-6)
     with (
@@ -32,7 +34,7 @@ def main() -> None:
         while not session.finished:
             for parameter in model.parameters():
                 parameter.grad = torch.ones_like(parameter)
-            time.sleep(float(step_seconds))
+            nap.wait(float(step_seconds))
             inner.step()
             session.step(tokens=TOKENS, loss=1.0)
             print(time.monotonic(), session.clock.step, file=told)

@@ -10,6 +10,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 
 import torch
 from torch import nn
@@ -26,11 +27,12 @@ def main() -> None:
     lighthouse, name, step_seconds, folder = sys.argv[1:]
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    nap = Event()
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)))
     inner = torch.optim.SGD(model.parameters(), lr=1e-6)
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    manager = Manager(
+    quorum = Manager(
         pg=ProcessGroupGloo(timeout=timedelta(seconds=60)),
         load_state_dict=lambda held: None,
         state_dict=dict,
@@ -46,14 +48,14 @@ def main() -> None:
     )
     with (
         (Path(folder) / f"{name}.steps").open("a", buffering=1) as told,
-        DiLoCo(manager, [model], inner, outer, sync_every=STEPS_PER_SYNC),
+        DiLoCo(quorum, [model], inner, outer, sync_every=STEPS_PER_SYNC),
     ):
         while True:
             for parameter in model.parameters():
                 parameter.grad = torch.ones_like(parameter)
-            time.sleep(float(step_seconds))
+            nap.wait(float(step_seconds))
             inner.step()
-            print(time.monotonic(), manager.num_participants(), file=told)
+            print(time.monotonic(), quorum.num_participants(), file=told)
 
 
 if __name__ == "__main__":
