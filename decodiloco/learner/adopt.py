@@ -8,15 +8,17 @@ from typing import Any
 import torch
 
 from decodiloco.errors import BlobCorrupt
-from decodiloco.learner.copies import Arrays, copied
+from decodiloco.learner.copies import Arrays
 
 
 def write(parameters: Mapping[str, torch.Tensor], merged: Arrays, alpha: float) -> Arrays:
     """Blends merged tensors into the live ones and returns the new anchor.
 
     live <- alpha * live + (1 - alpha) * merged, in float32, then rounded to the live dtype;
-    alpha = 0 overwrites (paper section D.1). The anchor is read back as float32 after writing.
+    alpha = 0 overwrites (paper section D.1). The anchor is what the live tensor then holds, as
+    float32. It may be the merged arrays themselves, which nobody writes into.
     """
+    anchor: Arrays = {}
     with torch.no_grad():
         for name, array in merged.items():
             live = parameters[name]
@@ -25,8 +27,11 @@ def write(parameters: Mapping[str, torch.Tensor], merged: Arrays, alpha: float) 
             if alpha:
                 kept = live.detach().to(device="cpu", dtype=torch.float32)
                 new = alpha * kept + (1 - alpha) * new
+            if live.dtype != torch.float32:
+                new = new.to(live.dtype).to(torch.float32)
             live.copy_(new)
-    return copied(parameters, merged)
+            anchor[name] = new.numpy()
+    return anchor
 
 
 def add(parameters: Mapping[str, torch.Tensor], merged: Arrays, since: Arrays) -> None:

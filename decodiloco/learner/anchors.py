@@ -14,7 +14,7 @@ import torch
 
 from decodiloco.config import Adoption
 from decodiloco.learner.adopt import add, rounded, write
-from decodiloco.learner.copies import Arrays, HostCopy, copied
+from decodiloco.learner.copies import Arrays, HostBuffers, HostCopy
 
 Live = Mapping[str, torch.Tensor]
 
@@ -25,9 +25,10 @@ class Anchors:
     The anchor is the merged fragment as the live dtype can hold it; a delta is anchor minus live.
     """
 
-    def __init__(self, adoption: Adoption) -> None:
+    def __init__(self, adoption: Adoption, buffers: HostBuffers | None = None) -> None:
         self._alpha = adoption.alpha
         self._carry = adoption.carry
+        self._buffers = buffers or HostBuffers()
         self._anchors: dict[int, Arrays] = {}
         self._copies: dict[int, dict[int, Arrays]] = {}
 
@@ -43,10 +44,12 @@ class Anchors:
         self, parameters: Live, fragment: int, names: Iterable[str], learner_step: int
     ) -> HostCopy:
         """The fragment as it stands after this learner step, beside its anchor."""
-        live = copied(parameters, names)
+        live, arrived = self._buffers.copied(parameters, names)
+        copy = HostCopy(self._anchors[fragment], live, arrived)
         if self._carry:
+            copy.wait()  # the next boundary may already go back to it
             self._copies.setdefault(fragment, {})[learner_step] = live
-        return HostCopy(self._anchors[fragment], live)
+        return copy
 
     def keep(self, fragment: int, learner_steps: Iterable[int]) -> None:
         """Lets go of this fragment's copies of all other steps: they can be merged no more."""

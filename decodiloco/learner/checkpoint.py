@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from decodiloco.errors import BlobCorrupt
+from decodiloco.learner.copies import HostBuffers
 from streams.codec import pack, unpack
 from streams.errors import Unreadable
 from streams.printing import first_fault
@@ -51,8 +52,15 @@ _DTYPES = {
 }
 
 
-def capture(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Tensor]) -> Raw:
-    """The optimizer's state by parameter name, and all random states, copied to the host."""
+def capture(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.Tensor],
+    buffers: HostBuffers | None = None,
+) -> Raw:
+    """The optimizer's state by parameter name, and all random states, copied to the host.
+
+    Moments in float32 go into memory that `buffers` lends, where there are any.
+    """
     names = {id(parameter): name for name, parameter in parameters.items()}
     arrays: Raw = {}
     tensors: dict[str, dict[str, list[Any]]] = {}
@@ -64,7 +72,10 @@ def capture(optimizer: torch.optim.Optimizer, parameters: Mapping[str, torch.Ten
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
                 place = f"{MOMENT}{name}/{key}"
-                arrays[place] = _to_array(value)
+                if buffers is not None and value.dtype == torch.float32:
+                    arrays[place] = buffers.taken(value)
+                else:
+                    arrays[place] = _to_array(value)
                 dtype = str(value.dtype).removeprefix("torch.")
                 tensors.setdefault(name, {})[key] = [place, dtype, list(value.shape)]
             elif isinstance(value, (int, float, bool)):

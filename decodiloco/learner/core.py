@@ -29,7 +29,7 @@ from decodiloco.learner import machine
 from decodiloco.learner.adopt import zero_moments
 from decodiloco.learner.anchors import Anchors
 from decodiloco.learner.checkpoint import capture
-from decodiloco.learner.copies import Arrays, HostCopy, copied
+from decodiloco.learner.copies import Arrays, HostBuffers, HostCopy, copied
 from decodiloco.learner.happenings import (
     Adopted,
     CheckpointFailed,
@@ -97,7 +97,8 @@ class LearnerCore:
             tuple(tensor.name for tensor in opening.layout.of(fragment))
             for fragment in range(opening.layout.fragments)
         ]
-        self._anchors = Anchors(opening.run.adoption)
+        self._buffers = HostBuffers()
+        self._anchors = Anchors(opening.run.adoption, self._buffers)
         self._copies: dict[int, HostCopy] = {}
         self._fetched: dict[int, tuple[Fetch, Arrays]] = {}
         self._captured: list[CheckpointJob] = []
@@ -324,7 +325,7 @@ class LearnerCore:
             self.state = told(self.state, Adopted(versions, ask.refresh, _newest(adopted)))
 
     def _checkpoint(self, ask: StoreCheckpoint) -> None:
-        arrays = capture(self.optimizer, self._parameters)
+        arrays = capture(self.optimizer, self._parameters, self._buffers)
         with self._lock:
             self._captured.append(
                 CheckpointJob(

@@ -14,6 +14,7 @@ def delta_of(copy: HostCopy) -> Arrays:
     The anchor is what stood in the live tensor after the last adoption, so that a fragment
     without training has a delta of exactly zero, whatever the tensor's dtype.
     """
+    copy.wait()
     with np.errstate(all="ignore"):  # what is not finite is judged by the merge, and recorded
         return {name: np.subtract(copy.base[name], live) for name, live in copy.live.items()}
 

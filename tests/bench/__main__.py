@@ -17,7 +17,14 @@ from typing import Any
 
 import psutil
 
-from tests.bench import bench_goodput, bench_merge, bench_record, bench_stream
+from tests.bench import (
+    bench_burden,
+    bench_goodput,
+    bench_merge,
+    bench_record,
+    bench_stream,
+    bench_torchft,
+)
 from tests.bench.figures import Figure
 
 Room = Callable[[bool], Iterator[Figure]]
@@ -27,6 +34,8 @@ ROOMS: dict[str, Room] = {
     "merge": bench_merge.figures,
     "stream": bench_stream.figures,
     "goodput": bench_goodput.figures,
+    "burden": bench_burden.figures,
+    "torchft": bench_torchft.figures,
 }
 """Each gives its figures; told to be quick, a part of them."""
 
