@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
+from decodiloco.fragments.layout import Layout
 from decodiloco.fragments.schedule import fragment_of
+from decodiloco.store.codecs import coded_bytes
 from decodiloco.syncer.offers import adopted
 from decodiloco.syncer.state import Learner, State
 from streams.events import DeltaOffered, LearnerLeft
 
-BYTES_PER_ELEMENT = {"fp32": 4, "bf16": 2}
 HEADER_BYTES_MAX = 16 * 1024 * 1024
 SECONDS_MAX = 24 * 3600.0  # a longer step, upload or fetch is a lie: it would set the run's pace
 
@@ -189,7 +190,7 @@ def _bytes(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     codec = state.config.codecs.delta
     if word.manifest.codec != codec:
         return f"codec {word.manifest.codec}; this run uses {codec}"
-    least = state.layout.elements(word.fragment) * BYTES_PER_ELEMENT[codec]
+    least = payload_bytes(state.layout, word.fragment, codec)
     if not least < word.manifest.bytes <= least + HEADER_BYTES_MAX:
         return f"size {word.manifest.bytes}: the fragment takes {least} bytes and a header"
     return None
@@ -216,6 +217,11 @@ def _disjoint(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     if first < settled:
         return f"overlaps: begins at token {first}; settled or merging up to {settled}"
     return None
+
+
+def payload_bytes(layout: Layout, fragment: int, codec: str) -> int:
+    """What the tensors of a fragment's delta take, without the header."""
+    return sum(coded_bytes(tensor.elements, codec) for tensor in layout.of(fragment))
 
 
 GATES: tuple[Gate, ...] = (
