@@ -160,6 +160,19 @@ def _held(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     return None if bend is None else f"held: {bend}"
 
 
+def _residuals(state: State, learner: Learner, word: DeltaOffered) -> str | None:
+    """Nothing is folded of residuals; they must be of older facts, each once, and of such a run."""
+    if not word.residuals:
+        return None
+    if not state.config.codecs.feeds_back:
+        return "residuals: this run feeds none back"
+    if sorted(set(word.residuals)) != list(word.residuals):
+        return "residuals: not in order, each once"
+    if word.residuals[-1] > state.position:
+        return f"residuals: nothing is at position {word.residuals[-1]} yet"
+    return None
+
+
 def _base(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     begin = word.learner_step - word.inner_steps
     earlier = (a for a in word.adopted if a.learner_step < word.learner_step)
@@ -232,6 +245,7 @@ GATES: tuple[Gate, ...] = (
     _round,
     _adopted,
     _held,
+    _residuals,
     _base,
     _fresh,
     _bytes,
