@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from decodiloco.learner.copies import Arrays, HostCopy
-from decodiloco.learner.feedback import Coded, encode_with_feedback
+from decodiloco.learner.feedback import Coded, encode_keeping, with_residuals
 from decodiloco.store.tensors import Encoded, encode_tensors
 
 
@@ -31,4 +31,4 @@ def made_delta(
     delta = delta_of(copy)
     if residuals is None:
         return encode_tensors(delta, codec, squares=True), None
-    return encode_with_feedback(delta, residuals, codec)
+    return encode_keeping(with_residuals(delta, residuals, codec), codec)

@@ -25,16 +25,18 @@ Arrays = Mapping[str, npt.NDArray[np.float32]]
 RESIDUAL = "residual/"  # before the names of residuals in a checkpoint
 
 
-def encode_with_feedback(
-    delta: Arrays, residuals: Sequence[Coded], codec: str
-) -> tuple[Encoded, Coded]:
-    """The blob of x = delta + residuals, added in their order, and the residual of x itself.
-
-    All in float32. With C the coding of the run, the blob holds C(x), and the residual is
-    C(x - C(x)): the second coding loses about a fifteenth of it with int4, and less with others.
-    """
+def with_residuals(delta: Arrays, residuals: Sequence[Coded], codec: str) -> Arrays:
+    """x = delta + residuals, added in their order, in float32."""
     with np.errstate(all="ignore"):  # what is not finite is judged by the merge, and recorded
-        whole = {name: _with(array, name, residuals, codec) for name, array in delta.items()}
+        return {name: _with(array, name, residuals, codec) for name, array in delta.items()}
+
+
+def encode_keeping(whole: Arrays, codec: str) -> tuple[Encoded, Coded]:
+    """The blob of x, and its residual.
+
+    With C the coding of the run, the blob holds C(x), and the residual is C(x - C(x)): the second
+    coding loses about a fifteenth of it with int4, and less with others.
+    """
     encoded, lost = encode_with_loss(whole, codec)
     return encoded, {name: encode(array, codec) for name, array in lost.items()}
 
