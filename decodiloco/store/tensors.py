@@ -66,9 +66,7 @@ class Encoded:
     manifest: Manifest
 
 
-def encode_tensors(
-    tensors: Mapping[str, Floats], codec: str, squares: bool = False
-) -> Encoded:
+def encode_tensors(tensors: Mapping[str, Floats], codec: str, squares: bool = False) -> Encoded:
     """Code float32 tensors, sorted by name, as one blob.
 
     `codec` is any of `decodiloco.store.codecs`. With `squares` (deltas) the header carries the sum

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from decodiloco.learner.feedback import encode_keeping, to_arrays, with_residuals
 from decodiloco.learner.happenings import (
     CheckpointFailed,
     CheckpointSaved,
@@ -20,7 +21,6 @@ from decodiloco.learner.happenings import (
     OfferFailed,
     OfferStored,
 )
-from decodiloco.learner.feedback import encode_keeping, to_arrays, with_residuals
 from decodiloco.learner.owed import owed_beside
 from decodiloco.learner.residuals import in_use, to_store
 from decodiloco.learner.state import Copy, Fetch, Offer
@@ -111,9 +111,7 @@ class Jobs:
         if held:
             self._world.hit("a delta holds residuals")
         whole = dict(with_residuals(delta, learner.kept.of(held), codecs.delta))
-        blob, residual = encode_keeping(
-            self._world.hardships.spoilt(learner, whole), codecs.delta
-        )
+        blob, residual = encode_keeping(self._world.hardships.spoilt(learner, whole), codecs.delta)
         learner.kept.put(copy.fragment, copy.learner_step, residual)
         learner.kept.keep(in_use(learner.state))
         return blob

@@ -158,9 +158,7 @@ class LearnerProcess(Process):
         if stored is None or not self.run_config.codecs.feeds_back or self.state.closed is not None:
             self._join()
             return
-        key = checkpoint_key(
-            self.world.run, self.case.id, stored.learner_step, stored.manifest
-        )
+        key = checkpoint_key(self.world.run, self.case.id, stored.learner_step, stored.manifest)
 
         def read() -> dict[int, Coded]:
             arrays = read_raw(self.world.store, key, stored.manifest)
