@@ -118,8 +118,8 @@ class DeltaOffered(Fact):
 
     `adopted` are adoptions that count from here on; `held` are made, too, and will be in the
     `adopted` of a later word, once an older offer of their fragment is said. They are told for
-    whoever trains this life again: it may die before. `residuals` are the positions of merged offers
-    of this learner and fragment whose residuals (what coding lost of them) are in this delta.
+    whoever trains this life again: it may die before. `residuals` are positions of merged offers
+    of this learner and fragment: what coding lost of them is in this delta.
     """
 
     kind = "delta_offered"

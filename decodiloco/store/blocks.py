@@ -23,6 +23,7 @@ AT_ONCE_ELEMENTS = 1 << 18  # whole blocks of either kind; buffers of this size 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
 
+_LOWER, _SHIFT = np.uint8(15), np.uint8(4)
 _WHOLE = np.arange(256, dtype=np.uint8)
 _PAIRS = (np.stack([_WHOLE & 15, _WHOLE >> 4], 1) ^ 8).astype(np.float32) - np.float32(8)
 _AS_PAIRS = _PAIRS.view(np.uint64).reshape(256)
@@ -90,7 +91,7 @@ class Blocks:
         numbers = np.where(usable, np.clip(np.rint(quotients), -self.top, self.top), 0)
         whole = numbers.astype(np.int8).view(np.uint8)
         if self.bits == 4:
-            whole = (whole[:, ::2] & 15) | (whole[:, 1::2] << 4)
+            whole = np.bitwise_or(whole[:, ::2] & _LOWER, whole[:, 1::2] << _SHIFT)
         return np.concatenate([words.view(np.uint8).reshape(-1, SCALE_BYTES), whole], axis=1)
 
     def _decode(self, payload: Bytes, out: Floats) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.bench import bench_goodput, bench_merge, bench_record
+from tests.bench import bench_bytes, bench_goodput, bench_merge, bench_record
 
 
 def main() -> None:
     """Takes and prints every figure."""
-    for room in (bench_record, bench_merge, bench_goodput):
+    for room in (bench_record, bench_merge, bench_goodput, bench_bytes):
         for figure in room.figures():
             print(figure, flush=True)
 
