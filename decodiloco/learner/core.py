@@ -370,9 +370,7 @@ class LearnerCore:
         )
 
     def _held(self, copy: Copy) -> tuple[Coded, ...]:
-        return self._kept.of(
-            [one for one in self.state.residuals if one.position in copy.residuals]
-        )
+        return self._kept.of(residuals.of(self.state, copy.residuals))
 
     def _keep(self, copy: Copy, residual: Coded | None) -> None:
         """Keeps what was lost of an offer while it may be merged, and lets go of what cannot."""

@@ -35,6 +35,12 @@ def to_add(state: State, copy: Copy) -> tuple[int, ...]:
     return tuple(sorted(found)[:RESIDUALS_MAX])
 
 
+def of(state: State, positions: Collection[int]) -> tuple[Residual, ...]:
+    """The residuals of these positions that are there, in the order of their positions."""
+    found = [one for one in state.residuals if one.position in positions]
+    return tuple(sorted(found, key=lambda one: one.position))
+
+
 def to_store(state: State) -> tuple[Residual, ...]:
     """The residuals that go into a checkpoint, in the order of their positions."""
     return tuple(sorted(state.residuals, key=lambda one: one.position)[-KEPT_MAX:])

@@ -43,8 +43,8 @@ RULES = {
     (16, "radial", "radial"): (52.7, 33.9),
 }
 
-# Section D.3: loss of int4 outer gradients against bf16, in percent. There the merged outer gradient
-# is coded between shards, here each learner's delta.
+# Section D.3: loss of int4 outer gradients against bf16, in percent. There the merged outer
+# gradient is coded between shards, here each learner's delta.
 CODECS = {"int4": 0.09}
 
 # Table 5: (quorum, grace) -> (goodput %, text, vision).

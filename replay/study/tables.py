@@ -20,6 +20,7 @@ from replay.study.cases import (
     LEARNERS,
     MOMENTA,
     PARTS,
+    PLAIN,
     RULES,
     SAME_TIME_PERCENT,
     TRANSFERS_STEPS,
@@ -199,8 +200,8 @@ def _codecs(summary: Summary) -> Iterator[str]:
             "on" if feeds_back else "off",
             f"{coded_bytes(ELEMENTS, case.codec) / ELEMENTS:g}",
             _loss(summary, case),
-            NOTHING if case == BASE else _difference(summary, case, BASE),
-            NOTHING if case == BASE else _percent(summary, case, BASE),
+            NOTHING if case == PLAIN else _difference(summary, case, PLAIN),
+            NOTHING if case == PLAIN else _percent(summary, case, PLAIN),
             f"{paper.CODECS[case.codec]:+.2f}" if case.codec in paper.CODECS else NOTHING,
         )
 

@@ -22,7 +22,7 @@ from decodiloco.learner.happenings import (
     OfferStored,
 )
 from decodiloco.learner.owed import owed_beside
-from decodiloco.learner.residuals import in_use, to_store
+from decodiloco.learner.residuals import in_use, of, to_store
 from decodiloco.learner.state import Copy, Fetch, Offer
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key
 from decodiloco.store.tensors import Encoded, encode_raw, encode_tensors
@@ -107,7 +107,7 @@ class Jobs:
         if not codecs.feeds_back:
             delta = self._world.hardships.spoilt(learner, delta)
             return encode_tensors(delta, codecs.delta, squares=True)
-        held = [one for one in learner.state.residuals if one.position in copy.residuals]
+        held = of(learner.state, copy.residuals)
         if held:
             self._world.hit("a delta holds residuals")
         whole = dict(with_residuals(delta, learner.kept.of(held), codecs.delta))

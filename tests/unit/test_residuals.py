@@ -7,7 +7,7 @@ import pytest
 from decodiloco.learner import happenings as told_of
 from decodiloco.learner.outbox import next_word
 from decodiloco.learner.owed import owed_beside
-from decodiloco.learner.residuals import in_use, to_store
+from decodiloco.learner.residuals import in_use, of, to_store
 from decodiloco.learner.state import Leaving, Offer, Residual
 from streams import events as facts
 from streams import parts
@@ -139,6 +139,15 @@ def test_offers_that_hold_the_same_steps_hold_the_same_residuals() -> None:
     one.open(9)  # nothing is adopted: the next delta begins where the last one did
     one.step(0)
     assert said(one)[0].residuals == (first,)
+
+
+def test_residuals_are_added_in_the_order_of_their_positions_however_they_came() -> None:
+    one = learner()
+    one.state = replace(one.state, residuals=(Residual(9, 0, 4), Residual(7, 0, 3)))
+    assert [each.position for each in of(one.state, (7, 9, 11))] == [7, 9]
+    one.open(1)
+    one.step(0)
+    assert said(one)[0].residuals == (7, 9)
 
 
 def test_without_feedback_nothing_is_kept_and_nothing_is_told() -> None:
