@@ -16,9 +16,10 @@ from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from decodiloco.config_faults import fault_lines
+from decodiloco.config_overrides import override
 from decodiloco.errors import ConfigInvalid
 from decodiloco.time_orders import out_of_order
-from streams.address import with_files, without_user
+from streams.address import with_files
 from streams.codec import pack
 from streams.parts import Name
 from streams.printing import printable
@@ -150,8 +151,26 @@ class Retention(Table):
 class Codecs(Table):
     """How tensors are coded on the wire and in the store."""
 
-    delta: Literal["fp32", "bf16"] = Field("bf16", description="Codec of learners' deltas.")
+    delta: Literal["fp32", "bf16", "int8", "int4"] = Field(
+        "bf16", description="Codec of learners' deltas."
+    )
     fragment: Literal["fp32"] = Field("fp32", description="Codec of merged fragments.")
+    feedback: bool | None = Field(
+        None,
+        description="Whether a learner adds to a delta what coding lost of its last merged one; "
+        "default: with int4 only.",
+    )
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether learners keep what coding loses."""
+        return self.delta == "int4" if self.feedback is None else self.feedback
+
+    @model_validator(mode="after")
+    def _has_something_to_feed_back(self) -> Codecs:
+        if self.feedback and self.delta == "fp32":
+            raise ValueError("feedback: fp32 loses nothing that could be fed back")
+        return self
 
 
 class Times(Table):
@@ -351,7 +370,7 @@ def load_config(path: Path | str, settings: Sequence[str] = ()) -> Config:
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number of any length
         raise ConfigInvalid(f"config {path}: not TOML: {printable(str(error))}") from None
     for setting in settings:
-        _override(tables, setting)
+        override(tables, setting)
     return parse_config(tables, str(path))
 
 
@@ -372,29 +391,3 @@ def parse_config(tables: dict[str, Any], origin: str = "config") -> Config:
             f"({', '.join(config.run.regions)})"
         )
     return config
-
-
-def _override(tables: dict[str, Any], setting: str) -> None:
-    path, equals, text = setting.partition("=")
-    if not equals or not path:
-        told = without_user(setting)  # an address may have been written where a key is missing
-        raise ConfigInvalid(f"--set {told!r}: write it as key=value, such as outer.lr=0.4")
-    keys = path.split(".")
-    if keys[0] not in ("run", "here"):
-        keys.insert(0, "run")
-    value = _value(text)
-    table = tables
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise ConfigInvalid(f"--set {without_user(setting)!r}: {key} is a value, not a table")
-    table[keys[-1]] = value
-
-
-def _value(text: str) -> Any:
-    """A TOML value, else the text as it stands."""
-    try:
-        tables = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text
-    return tables["value"] if len(tables) == 1 else text

@@ -18,7 +18,7 @@ import decodiloco
 from decodiloco.config import Config
 from decodiloco.doctor_links import mirror_told, round_trips
 from decodiloco.errors import Disagreement
-from decodiloco.store.codecs import ELEMENT_BYTES
+from decodiloco.store.codecs import coded_bytes
 from decodiloco.store.open_store import open_store
 from streams.codec import seal
 from streams.envelope import Envelope, genesis
@@ -190,8 +190,8 @@ def _delta_bytes(config: Config) -> int:
     """About the size of one fragment's delta for the built-in decoder (12 width^2 a layer)."""
     model = config.run.model
     elements = 12 * model.layers * model.width**2 + 256 * model.width
-    bytes_each = ELEMENT_BYTES[config.run.codecs.delta]
-    return max(1024, min(PROBE_BYTES_MAX, elements * bytes_each // config.run.fragments))
+    size = coded_bytes(elements // config.run.fragments, config.run.codecs.delta)
+    return max(1024, min(PROBE_BYTES_MAX, size))
 
 
 def _rate(size_bytes: int, seconds: float) -> str:

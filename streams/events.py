@@ -15,6 +15,7 @@ from streams.manifest import Digest, Manifest
 from streams.parts import (
     FRAGMENTS_MAX,
     KEPT_MAX,
+    RESIDUALS_MAX,
     Adoption,
     Count,
     Cursor,
@@ -117,7 +118,8 @@ class DeltaOffered(Fact):
 
     `adopted` are adoptions that count from here on; `held` are made, too, and will be in the
     `adopted` of a later word, once an older offer of their fragment is said. They are told for
-    whoever trains this life again: it may die before.
+    whoever trains this life again: it may die before. `residuals` are positions of merged offers
+    of this learner and fragment: what coding lost of them is in this delta.
     """
 
     kind = "delta_offered"
@@ -138,6 +140,7 @@ class DeltaOffered(Fact):
     cursor: Cursor
     adopted: Annotated[tuple[Adoption, ...], Field(max_length=64)]
     held: Annotated[tuple[Adoption, ...], Field(max_length=64)] = ()
+    residuals: Annotated[tuple[Count, ...], Field(max_length=RESIDUALS_MAX)] = ()
     manifest: Manifest
 
 
@@ -225,7 +228,10 @@ class EvaluationReported(Fact):
 
 
 class CheckpointStored(Fact):
-    """A learner's inner optimizer moments and random states are durable in the store."""
+    """A learner's inner optimizer moments and random states are durable in the store.
+
+    So are its residuals of the offers at these positions, which no merge has made good yet.
+    """
 
     kind = "checkpoint_stored"
     learner: Name
@@ -233,6 +239,7 @@ class CheckpointStored(Fact):
     said: Count
     learner_step: Count
     step: Count
+    residuals: Annotated[tuple[Count, ...], Field(max_length=KEPT_MAX)] = ()
     manifest: Manifest
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 CURSOR_BYTES_MAX = 1024
 FRAGMENTS_MAX = 1024
+RESIDUALS_MAX = 64  # in one delta: usually one
 KEPT_MAX = 1700  # positions: all that one fact can hold
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,47}$")]

@@ -15,6 +15,7 @@ from decodiloco.fragments.of_model import trained
 from decodiloco.learner import joining
 from decodiloco.learner.checkpoint import Raw
 from decodiloco.learner.core import LearnerCore
+from decodiloco.learner.feedback import Coded
 from decodiloco.learner.jobs import MomentsJob
 from decodiloco.learner.state import Checkpoint
 from decodiloco.store.memory import MemoryStore
@@ -86,10 +87,16 @@ class TrainedRun(HandRun):
             self.give(core, envelope)
         core.load(self.store, next(self._nonces).to_bytes(16, "big"))
 
+        found: dict[int, Coded] = {}
+
         def read(stored: Checkpoint) -> Raw:
-            return MomentsJob(self.run.name, stored).run_on(self.store)
+            arrays = MomentsJob(self.run.name, stored).run_on(self.store)
+            if stored.learner == learner:
+                found.update(core.residuals_in(stored, arrays))
+            return arrays
 
         moments = joining.take_moments(core.state, optimizer, ours, read)
+        core.restore(found if moments.source == "own" else {})
         assert not moments.passed_over
         self.cores.append(core)
         fingerprint = joining.fingerprint(torch.device("cpu"))

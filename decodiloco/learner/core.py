@@ -25,11 +25,12 @@ from threading import Lock
 import torch
 
 from decodiloco.fragments.schedule import pace_steps, rounds_ahead
-from decodiloco.learner import machine
+from decodiloco.learner import machine, residuals
 from decodiloco.learner.adopt import zero_moments
 from decodiloco.learner.anchors import Anchors
-from decodiloco.learner.checkpoint import capture
+from decodiloco.learner.checkpoint import Raw, capture
 from decodiloco.learner.copies import Arrays, HostBuffers, HostCopy, copied
+from decodiloco.learner.feedback import Coded, Kept, from_arrays, to_arrays
 from decodiloco.learner.happenings import (
     Adopted,
     CheckpointFailed,
@@ -46,14 +47,17 @@ from decodiloco.learner.happenings import (
     OfferBegun,
     OfferFailed,
     OfferStored,
+    Restored,
     Spoken,
     Stepped,
 )
-from decodiloco.learner.jobs import CheckpointJob, FetchJob, Job, OfferJob, Result
+from decodiloco.learner.jobs import CheckpointJob, FetchJob, Job, OfferJob, Result, Stored
 from decodiloco.learner.outbox import join_word, next_word
 from decodiloco.learner.owed import copies_in_use, owed_at_boundary, owed_beside
 from decodiloco.learner.state import (
     Adopt,
+    Checkpoint,
+    Copy,
     CopyFragments,
     Fetch,
     Leave,
@@ -102,6 +106,7 @@ class LearnerCore:
         self._copies: dict[int, HostCopy] = {}
         self._fetched: dict[int, tuple[Fetch, Arrays]] = {}
         self._captured: list[CheckpointJob] = []
+        self._kept = Kept()
 
     # What the tape says, and what is said to the inbox.
 
@@ -164,6 +169,21 @@ class LearnerCore:
             self._anchors.load(self._parameters, job.ask.fragment, arrays)
         versions = tuple(job.ask.version for job in jobs)
         self._tell(Loaded(versions, nonce, _newest(job.ask for job in jobs)))
+
+    def residuals_in(self, stored: Checkpoint, arrays: Raw) -> dict[int, Coded]:
+        """The residuals that a checkpoint of ours holds and no merge has made good, by position.
+
+        Raises BlobCorrupt where it does not hold what its fact says.
+        """
+        wanted = [one for one in self.state.residuals if one.position in stored.residuals]
+        return from_arrays(arrays, wanted, self.layout, self.run.codecs.delta)
+
+    def restore(self, found: Mapping[int, Coded]) -> None:
+        """This life goes on with these residuals, of those that `residuals_in` gave."""
+        for one in self.state.residuals:
+            if one.position in found:
+                self._kept.put(one.fragment, one.learner_step, found[one.position])
+        self._tell(Restored(tuple(found)))
 
     # On the thread that trains, between two steps.
 
@@ -264,11 +284,13 @@ class LearnerCore:
                 self._fetched[job.ask.fragment] = job.ask, result
                 self.state = told(self.state, Fetched(job.ask.fragment, job.ask.version, seconds))
             return
-        assert isinstance(result, Manifest)
         if isinstance(job, OfferJob):
-            self._tell(OfferStored(job.ask.round, job.ask.copy, result, seconds))
+            assert isinstance(result, Stored)
+            self._keep(job.ask.copy, result.residual)
+            self._tell(OfferStored(job.ask.round, job.ask.copy, result.manifest, seconds))
         else:
-            self._tell(CheckpointSaved(job.learner_step, job.step, result))
+            assert isinstance(result, Manifest)
+            self._tell(CheckpointSaved(job.learner_step, job.step, result, job.residuals))
 
     def failed(self, job: Job) -> None:
         """A job was given up."""
@@ -327,9 +349,12 @@ class LearnerCore:
     def _checkpoint(self, ask: StoreCheckpoint) -> None:
         arrays = capture(self.optimizer, self._parameters, self._buffers)
         with self._lock:
+            held = residuals.to_store(self.state)
+            at = tuple(one.position for one in held)
+            arrays |= to_arrays(dict(zip(at, self._kept.of(held), strict=True)))
             self._captured.append(
                 CheckpointJob(
-                    self.run.name, self.state.learner, ask.learner_step, self.state.step, arrays
+                    self.run.name, self.state.learner, ask.learner_step, self.state.step, arrays, at
                 )
             )
             self.state = told(self.state, CheckpointTaken(ask.learner_step))
@@ -342,7 +367,18 @@ class LearnerCore:
             codec=self.run.codecs.delta,
             ask=ask,
             copy=self._copies[ask.copy.fragment],
+            residuals=self._held(ask.copy) if self.run.codecs.feeds_back else None,
         )
+
+    def _held(self, copy: Copy) -> tuple[Coded, ...]:
+        return self._kept.of(residuals.of(self.state, copy.residuals))
+
+    def _keep(self, copy: Copy, residual: Coded | None) -> None:
+        """Keeps what was lost of an offer while it may be merged, and lets go of what cannot."""
+        if residual is not None:
+            with self._lock:
+                self._kept.put(copy.fragment, copy.learner_step, residual)
+                self._kept.keep(residuals.in_use(self.state))
 
 
 def _newest(fetches: Iterable[Fetch]) -> RunClock:

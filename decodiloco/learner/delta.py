@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from decodiloco.learner.copies import Arrays, HostCopy
+from decodiloco.learner.feedback import Coded, encode_keeping, with_residuals
 from decodiloco.store.tensors import Encoded, encode_tensors
 
 
@@ -19,6 +22,14 @@ def delta_of(copy: HostCopy) -> Arrays:
         return {name: np.subtract(copy.base[name], live) for name, live in copy.live.items()}
 
 
-def encode_delta(copy: HostCopy, codec: str) -> Encoded:
-    """The delta in the run's codec; its header carries each tensor's sum of squares."""
-    return encode_tensors(delta_of(copy), codec, squares=True)
+def made_delta(
+    copy: HostCopy, codec: str, residuals: Sequence[Coded] | None = None
+) -> tuple[Encoded, Coded | None]:
+    """The delta in the run's codec; its header carries each tensor's sum of squares.
+
+    With `residuals`, be it none of them, these are in it, and it has a residual of its own.
+    """
+    delta = delta_of(copy)
+    if residuals is None:
+        return encode_tensors(delta, codec, squares=True), None
+    return encode_keeping(with_residuals(delta, residuals, codec), codec)

@@ -23,6 +23,13 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Restored:
+    """Before joining: the residuals of these positions are at hand, from the last checkpoint."""
+
+    residuals: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stepped:
     """One inner step was trained; it took so long."""
 
@@ -111,11 +118,12 @@ class CheckpointTaken:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """The inner state of a step is durable."""
+    """The inner state of a step is durable, with the residuals of these positions."""
 
     learner_step: int
     step: int
     manifest: Manifest
+    residuals: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +152,7 @@ class LeaveWanted:
 
 Happening = (
     Loaded
+    | Restored
     | Stepped
     | Copied
     | Adopted

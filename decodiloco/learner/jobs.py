@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from decodiloco.learner.checkpoint import Raw
 from decodiloco.learner.copies import Arrays, HostCopy
-from decodiloco.learner.delta import encode_delta
+from decodiloco.learner.delta import made_delta
+from decodiloco.learner.feedback import Coded
 from decodiloco.learner.state import Checkpoint, Fetch, Offer
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key
@@ -19,8 +20,16 @@ from streams.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A delta that is durable, and its residual where the run feeds that back."""
+
+    manifest: Manifest
+    residual: Coded | None
+
+
+@dataclass(frozen=True, slots=True)
 class OfferJob:
-    """Make a delta and store it."""
+    """Make a delta and store it. `residuals` are in it; None where the run feeds none back."""
 
     run: str
     learner: str
@@ -28,15 +37,16 @@ class OfferJob:
     codec: str
     ask: Offer
     copy: HostCopy
+    residuals: tuple[Coded, ...] | None = None
 
     @property
     def what(self) -> str:
         """What is done, for people."""
         return f"storing a delta of fragment {self.ask.copy.fragment}"
 
-    def run_on(self, store: BlobStore) -> Manifest:
-        """The manifest of the stored delta."""
-        encoded = encode_delta(self.copy, self.codec)
+    def run_on(self, store: BlobStore) -> Stored:
+        """The stored delta."""
+        encoded, residual = made_delta(self.copy, self.codec, self.residuals)
         key = delta_key(
             self.run,
             self.learner,
@@ -46,7 +56,7 @@ class OfferJob:
             encoded.manifest,
         )
         store.put(key, encoded.parts)
-        return encoded.manifest
+        return Stored(encoded.manifest, residual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +80,17 @@ class FetchJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """Store the inner state that was captured at a boundary."""
+    """Store the inner state that was captured at a boundary.
+
+    The residuals of these positions are among its arrays.
+    """
 
     run: str
     learner: str
     learner_step: int
     step: int
     arrays: Raw
+    residuals: tuple[int, ...] = ()
 
     @property
     def what(self) -> str:
@@ -111,4 +125,4 @@ class MomentsJob:
 
 
 Job = OfferJob | FetchJob | CheckpointJob
-Result = Manifest | Arrays
+Result = Stored | Manifest | Arrays

@@ -24,6 +24,7 @@ from decodiloco.learner import joining
 from decodiloco.learner.checkpoint import Raw
 from decodiloco.learner.copies import Arrays
 from decodiloco.learner.core import LearnerCore
+from decodiloco.learner.feedback import Coded
 from decodiloco.learner.jobs import MomentsJob
 from decodiloco.learner.network import Hands, NetworkThread
 from decodiloco.learner.state import Checkpoint
@@ -161,11 +162,17 @@ class Life:
         self.core.loaded(jobs, cast("list[Arrays]", results), secrets.token_bytes(16))
 
     def _take_moments(self, optimizer: torch.optim.Optimizer, ours: Trained) -> Moments:
+        found: dict[int, Coded] = {}
+
         def read(stored: Checkpoint) -> Raw:
             job = MomentsJob(self.core.run.name, stored)
-            return cast(Raw, self._until(self._transport.fetch([job]))[0])
+            arrays = cast(Raw, self._until(self._transport.fetch([job]))[0])
+            if stored.learner == self._learner:
+                found.update(self.core.residuals_in(stored, arrays))
+            return arrays
 
         moments = joining.take_moments(self.core.state, optimizer, ours, read)
+        self.core.restore(found if moments.source == "own" else {})
         for one in moments.passed_over:
             self._waits.info(
                 "passed over a checkpoint",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from decodiloco.learner import residuals
 from decodiloco.learner.state import (
     Anchor,
     Checkpoint,
@@ -15,7 +16,6 @@ from decodiloco.learner.state import (
     Fragment,
     Round,
     RunClock,
-    Sent,
     State,
 )
 from decodiloco.opening import Opening
@@ -137,6 +137,7 @@ def _joined(state: State, event: LearnerJoined) -> State:
     """A life of this learner begins: ours, an older one, or one that ends ours."""
     if event.nonce != state.nonce:
         return replace(state, ended_by=state.position) if state.incarnation else state
+    state = residuals.joined(state)
     fragments = tuple(
         replace(
             fragment,
@@ -166,12 +167,10 @@ def _left(state: State, event: LearnerLeft) -> State:
 
 def _offered(state: State, event: DeltaOffered) -> State:
     if not state.incarnation:
-        return _heard_of(state, event, event.adopted)
+        return residuals.heard_of(_heard_of(state, event, event.adopted), event)
     if event.incarnation != state.incarnation:
         return state
-    sent = Sent(
-        state.position, event.fragment, event.round, event.learner_step, event.tokens_trained
-    )
+    sent = residuals.sent(state.position, event)
     return replace(_settled(state, event.said), sent=(*state.sent, sent))
 
 
@@ -232,7 +231,9 @@ def _settled(state: State, said: int) -> State:
 
 
 def _checkpoint_stored(state: State, event: CheckpointStored) -> State:
-    stored = Checkpoint(event.learner, event.learner_step, event.step, event.manifest)
+    stored = Checkpoint(
+        event.learner, event.learner_step, event.step, event.manifest, event.residuals
+    )
     state = replace(state, checkpoints={**state.checkpoints, event.learner: stored})
     if event.learner == state.learner and event.incarnation == state.incarnation:
         return _settled(state, event.said)
@@ -265,6 +266,7 @@ def _window_closed(state: State, event: WindowClosed) -> State:
     fragment = replace(fragment, round=replace(fragment.round, collecting=False))
     sent = tuple(offer for offer in state.sent if offer.position not in event.superseded)
     state = replace(changed(state, event.fragment, fragment), sent=sent)
+    state = residuals.never_merged(state, event.superseded)
     merging = [offer.learner_step for offer in sent if offer.position in event.offers]
     return _without(state, event.fragment, max(merging, default=0))
 
@@ -321,6 +323,7 @@ def _merged(state: State, event: FragmentMerged) -> State:
     )
     left_out = {item.position: item.reason for item in event.left_out}
     state = _left_out(state, left_out, 0)
+    state = residuals.merged(state, event.contributions)
     sent = tuple(offer for offer in state.sent if offer.position not in event.contributions)
     return replace(state, sent=sent)
 
@@ -343,6 +346,7 @@ def _abandoned(state: State, event: MergeAbandoned) -> State:
 def _left_out(state: State, reasons: dict[int, str], open_round: int) -> State:
     """Offers of ours whose bytes did not pass. In a round that is open again they are no answer."""
     ours = [offer for offer in state.sent if offer.position in reasons]
+    state = residuals.never_merged(state, reasons)
     state = replace(
         state, sent=tuple(offer for offer in state.sent if offer.position not in reasons)
     )

@@ -70,6 +70,7 @@ def _offer(state: State, draft: Draft, copy: Copy) -> DeltaOffered:
         cursor=copy.cursor,
         adopted=told,
         held=tuple(one for one in state.adoptions if one not in told)[:ADOPTIONS_MAX],
+        residuals=copy.residuals,
         manifest=draft.manifest,
     )
 
@@ -81,6 +82,7 @@ def _checkpoint(state: State, draft: Draft) -> CheckpointStored:
         said=state.said + 1,
         learner_step=draft.learner_step,
         step=draft.step,
+        residuals=draft.residuals,
         manifest=draft.manifest,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from decodiloco.fragments.schedule import fragment_of
+from decodiloco.learner import residuals
 from decodiloco.learner.state import (
     Adopt,
     BesideAsk,
@@ -19,6 +20,7 @@ from decodiloco.learner.state import (
     StoreCheckpoint,
 )
 from streams.events import DeltaOffered
+from streams.frozen import replace
 
 
 def owed_at_boundary(state: State, ahead: Iterable[int] = ()) -> tuple[BoundaryAsk, ...]:
@@ -149,7 +151,8 @@ def _offers(state: State) -> Iterator[Offer]:
             continue
         if _wants_answer(fragment) and is_usable(state, copy):
             assert fragment.round is not None
-            yield Offer(fragment.round.number, copy)
+            held = residuals.to_add(state, copy)
+            yield Offer(fragment.round.number, replace(copy, residuals=held) if held else copy)
 
 
 def _wants_answer(fragment: Fragment) -> bool:

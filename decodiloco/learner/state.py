@@ -49,7 +49,10 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Copy:
-    """A fragment as it stood at a boundary, and the anchor that its delta is taken from."""
+    """A fragment as it stood at a boundary, and the anchor that its delta is taken from.
+
+    Once its delta is made, `residuals` are the offers, by position, whose residuals are in it.
+    """
 
     fragment: int
     base: Anchor
@@ -57,6 +60,7 @@ class Copy:
     tokens_trained: int
     loss: float
     cursor: bytes
+    residuals: tuple[int, ...] = ()
 
     @property
     def inner_steps(self) -> int:
@@ -91,6 +95,16 @@ class Sent:
     round: int
     learner_step: int
     tokens_trained: int
+    residuals: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """What coding lost of a merged offer of ours, until a merge has made it good."""
+
+    position: int
+    fragment: int
+    learner_step: int
 
 
 @dataclass(frozen=True)
@@ -131,7 +145,8 @@ class Fragment:
 class Draft:
     """What is to be said once its turn comes, already durable.
 
-    An offer carries its round and its copy; a checkpoint its own and the run's step.
+    An offer carries its round and its copy; a checkpoint its own and the run's step, and the
+    residuals that are in it.
     """
 
     manifest: Manifest
@@ -139,6 +154,7 @@ class Draft:
     copy: Copy | None = None
     learner_step: int = 0
     step: int = 0
+    residuals: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +173,7 @@ class Checkpoint:
     learner_step: int
     step: int
     manifest: Manifest
+    residuals: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -171,7 +188,8 @@ class State:
     fragment anew, overwritten at once: to heal what is not finite, or to close; `final` is true
     when the run's last versions stand in the model. `complaint` is why words of ours could not
     be read, as the tape last told. `step` is the newest merge that was heard of, `clock` that of
-    the newest merge in the model: it moves at adoptions only.
+    the newest merge in the model: it moves at adoptions only. `residuals` are kept where the run
+    feeds them back, `earlier` are offers of lives before this one whose end is not known yet.
     """
 
     opening: Opening
@@ -211,6 +229,9 @@ class State:
     checkpointed_step: int = 0
     checkpointing: bool = False
     checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
+    residuals: tuple[Residual, ...] = ()
+    restored: tuple[int, ...] = ()
+    earlier: tuple[Sent, ...] = ()
 
     @property
     def versions(self) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from decodiloco.learner import residuals
 from decodiloco.learner.happenings import (
     Adopted,
     CheckpointFailed,
@@ -24,6 +25,7 @@ from decodiloco.learner.happenings import (
     OfferBegun,
     OfferFailed,
     OfferStored,
+    Restored,
     Spoken,
     Stepped,
 )
@@ -39,6 +41,9 @@ def told(state: State, happening: Happening) -> State:
     match happening:
         case Loaded():
             return _loaded(state, happening)
+        case Restored():
+            assert not state.incarnation, "before a life begins"
+            return residuals.restored(state, happening.residuals)
         case Stepped():
             return _stepped(state, happening)
         case Copied():
@@ -200,7 +205,12 @@ def _told_of_fetch(state: State, happening: FetchBegun | Fetched | FetchFailed) 
 
 def _checkpoint_saved(state: State, happening: CheckpointSaved) -> State:
     """Only the newest checkpoint waits to be said, however long nobody listens."""
-    draft = Draft(happening.manifest, learner_step=happening.learner_step, step=happening.step)
+    draft = Draft(
+        happening.manifest,
+        learner_step=happening.learner_step,
+        step=happening.step,
+        residuals=happening.residuals,
+    )
     others = tuple(draft for draft in state.drafts if draft.copy is not None)
     drafts = state.drafts if state.closed else (*others, draft)
     is_newest = happening.learner_step == state.checkpointed_step

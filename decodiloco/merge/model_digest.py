@@ -13,7 +13,7 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from decodiloco.fragments.layout import Dtype, Layout
-from decodiloco.store.codecs import to_bf16
+from decodiloco.store.halves import to_bf16
 from streams.codec import pack
 
 

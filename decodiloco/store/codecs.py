@@ -1,6 +1,7 @@
-"""How float32 numbers are coded in a blob: `fp32` as they are, `bf16` in half the bytes.
+"""How float32 numbers are coded in a blob: fp32 as they are, bf16 in half, int8 and int4 in blocks.
 
 Decoding is exact for every codec, so that whoever decodes, decodes the same float32 values.
+The codecs of blocks are told in `decodiloco.store.blocks`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-Codec = Literal["fp32", "bf16"]
+from decodiloco.store.blocks import INT4, INT8, Blocks
+from decodiloco.store.halves import from_bf16, to_bf16
+
+Codec = Literal["fp32", "bf16", "int8", "int4"]
 
 ELEMENT_BYTES: dict[str, int] = {"fp32": 4, "bf16": 2}
+BLOCKS: dict[str, Blocks] = {"int8": INT8, "int4": INT4}
+CODECS: tuple[str, ...] = (*ELEMENT_BYTES, *BLOCKS)
+LOSSLESS = "fp32"
 
 assert sys.byteorder == "little", "blobs are little-endian, and are read without a copy"
 
 
+def coded_bytes(elements: int, codec: str) -> int:
+    """How many bytes so many elements of one tensor take."""
+    blocks = BLOCKS.get(codec)
+    return elements * ELEMENT_BYTES[codec] if blocks is None else blocks.coded_bytes(elements)
+
+
 def encode(array: npt.NDArray[np.float32], codec: str) -> bytes:
-    """The array's elements in C order, little-endian. fp32 is exact; bf16 rounds half to even."""
+    """The array's elements in C order, little-endian; what is rounded, rounds half to even."""
     return bytes(encoded_view(array, codec))
 
 
@@ -32,35 +45,29 @@ def encoded_view(array: npt.NDArray[np.float32], codec: str) -> memoryview:
             return flat.view(np.uint8).data
         case "bf16":
             return to_bf16(flat).view(np.uint8).data
+        case "int8" | "int4":
+            return BLOCKS[codec].coded(flat).data
         case _:
-            raise AssertionError(f"codec {codec!r}: known are {', '.join(ELEMENT_BYTES)}")
+            raise AssertionError(f"codec {codec!r}: known are {', '.join(CODECS)}")
 
 
-def decode(payload: bytes | memoryview, codec: str) -> npt.NDArray[np.float32]:
-    """The float32 elements in these bytes, 1-D and not to be written to."""
+def decode(
+    payload: bytes | memoryview, codec: str, elements: int | None = None
+) -> npt.NDArray[np.float32]:
+    """The float32 elements in these bytes, 1-D and not to be written to.
+
+    The codecs of blocks want to know how many there are; the bytes begin where a block does.
+    Raises ValueError where such blocks are none that `encode` gives.
+    """
     match codec:
         case "fp32":
             values = np.frombuffer(payload, np.float32)
         case "bf16":
-            words = np.frombuffer(payload, np.uint16).astype(np.uint32)
-            values = np.left_shift(words, 16, out=words).view(np.float32)
+            values = from_bf16(np.frombuffer(payload, np.uint16))
+        case "int8" | "int4":
+            assert elements is not None, f"{codec}: how many elements?"
+            values = BLOCKS[codec].decoded(np.frombuffer(payload, np.uint8), elements)
         case _:
-            raise AssertionError(f"codec {codec!r}: known are {', '.join(ELEMENT_BYTES)}")
+            raise AssertionError(f"codec {codec!r}: known are {', '.join(CODECS)}")
     values.setflags(write=False)
     return values
-
-
-def to_bf16(flat: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """The upper halves of the float32 words, rounded half to even.
-
-    Adding 0x7FFF and the lowest kept bit carries into the upper half exactly when rounding goes
-    up; the largest values carry into infinity, as they should. NaN stays NaN: its rounding might
-    carry into zero, so its quiet bit is set instead.
-    """
-    words = flat.view(np.uint32)
-    upper = words >> np.uint32(16)
-    bits = (words + np.uint32(0x7FFF) + (upper & np.uint32(1))) >> np.uint32(16)
-    lost = np.isnan(flat)
-    if lost.any():
-        bits = np.where(lost, upper | np.uint32(0x40), bits)
-    return bits.astype(np.uint16)

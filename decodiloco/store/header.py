@@ -54,12 +54,14 @@ class Entry:
 class Header:
     """A blob's tensors, the blake3 of each 8 MiB of payload, and the tensors' sums of squares.
 
-    `squares` is in the order of the tensors; None for blobs that are no deltas.
+    `squares` is in the order of the tensors; None for blobs that are no deltas. `shapes` are those
+    of the tensors where an entry's own shape is one of coded bytes; None elsewhere.
     """
 
     entries: tuple[Entry, ...]
     chunks: tuple[bytes, ...]
     squares: tuple[float, ...] | None
+    shapes: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def payload_bytes(self) -> int:
@@ -79,11 +81,13 @@ def place(named: Sequence[tuple[str, str, tuple[int, ...]]]) -> tuple[Entry, ...
 
 def render_header(header: Header) -> bytes:
     """The first bytes of a blob: 8 of length, then the JSON."""
-    told = {
+    told: dict[str, Any] = {
         "chunks": [chunk.hex() for chunk in header.chunks],
         "format": FORMAT,
         "squares": None if header.squares is None else [value.hex() for value in header.squares],
     }
+    if header.shapes is not None:
+        told["shapes"] = header.shapes
     table: dict[str, Any] = {"__metadata__": {METADATA: _compact(told)}}
     for entry in header.entries:
         assert entry.name not in table, entry.name
@@ -126,15 +130,13 @@ def _parsed(table: Any) -> Header:
         raise ValueError("too many tensors, or another format")
     named = []
     for name, entry in table.items():
-        shape = tuple(entry["shape"])
-        if len(shape) > DIMENSIONS_MAX or not all(_is_size(size) for size in shape):
-            raise ValueError(f"shape of {name[:40]!r}")
-        named.append((name, str(entry["dtype"]), shape))
-    squares = told["squares"]
+        named.append((name, str(entry["dtype"]), _shape(name, entry["shape"])))
+    squares, shapes = told["squares"], told.get("shapes")
     header = Header(
         place(named),
         tuple(bytes.fromhex(chunk) for chunk in told["chunks"]),
         None if squares is None else tuple(float.fromhex(value) for value in squares),
+        None if shapes is None else tuple(map(_shape, table, shapes)),
     )
     if len(header.chunks) != -(-header.payload_bytes // CHUNK_BYTES):
         raise ValueError("one digest for each chunk of payload")
@@ -142,7 +144,16 @@ def _parsed(table: Any) -> Header:
         raise ValueError("a digest has 32 bytes")
     if header.squares is not None and len(header.squares) != len(header.entries):
         raise ValueError("one sum of squares for each tensor")
+    if header.shapes is not None and len(header.shapes) != len(header.entries):
+        raise ValueError("one shape for each tensor")
     return header
+
+
+def _shape(name: str, told: Any) -> tuple[int, ...]:
+    shape = tuple(told)
+    if len(shape) > DIMENSIONS_MAX or not all(_is_size(size) for size in shape):
+        raise ValueError(f"shape of {name[:40]!r}")
+    return shape
 
 
 def _is_size(value: Any) -> bool:

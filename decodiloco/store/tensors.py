@@ -8,6 +8,7 @@ chunk that came broken over the wire.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from blake3 import blake3
 
 from decodiloco.errors import BlobCorrupt
 from decodiloco.merge.exact import square_sum
-from decodiloco.store.codecs import decode, encoded_view
+from decodiloco.store.codecs import BLOCKS, coded_bytes, decode, encoded_view
 from decodiloco.store.header import (
     CHUNK_BYTES,
     HEADER_BYTES_MAX,
@@ -36,7 +37,7 @@ FIRST_READ_BYTES = 64 * 1024
 CHUNK_READS_MAX = 2
 RAW = "raw"
 
-_DTYPE_OF_CODEC = {"fp32": "F32", "bf16": "BF16"}
+_DTYPE_OF_CODEC = {"fp32": "F32", "bf16": "BF16", "int8": "U8", "int4": "U8"}
 _RAW_DTYPES: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "I64": np.dtype("<i8"),
@@ -44,6 +45,7 @@ _RAW_DTYPES: dict[str, np.dtype[Any]] = {
 }
 
 Part = bytes | memoryview
+Floats = npt.NDArray[np.float32]
 
 
 class Ranges(Protocol):
@@ -64,19 +66,32 @@ class Encoded:
     manifest: Manifest
 
 
-def encode_tensors(
-    tensors: Mapping[str, npt.NDArray[np.float32]], codec: str, squares: bool = False
-) -> Encoded:
+def encode_tensors(tensors: Mapping[str, Floats], codec: str, squares: bool = False) -> Encoded:
     """Code float32 tensors, sorted by name, as one blob.
 
-    `codec` is fp32 or bf16. With `squares` (deltas) the header carries the sum of squares of each
-    tensor as it will be decoded. The same tensors give the same bytes on any machine.
+    `codec` is any of `decodiloco.store.codecs`. With `squares` (deltas) the header carries the sum
+    of squares of each tensor as it will be decoded. The same tensors give the same bytes on any
+    machine.
     """
     names = sorted(tensors)
-    payload = [encoded_view(tensors[name], codec) for name in names]
-    sums = [square_sum(decode(part, codec)) for part in payload] if squares else None
-    named = [(name, _DTYPE_OF_CODEC[codec], tensors[name].shape) for name in names]
-    return _sealed(named, payload, codec, sums)
+    coded = [(name, encoded_view(tensors[name], codec)) for name in names]
+    sums = [square_sum(decode(part, codec, tensors[name].size)) for name, part in coded]
+    return _of_parts(tensors, coded, codec, sums if squares else None)
+
+
+def encode_with_loss(
+    tensors: Mapping[str, Floats], codec: str
+) -> tuple[Encoded, dict[str, Floats]]:
+    """A delta as `encode_tensors` codes it, and what that lost: x - decode(encode(x)), flat."""
+    coded, sums, lost = [], [], {}
+    for name in sorted(tensors):
+        part = encoded_view(tensors[name], codec)
+        decoded = decode(part, codec, tensors[name].size)
+        coded.append((name, part))
+        sums.append(square_sum(decoded))
+        with np.errstate(all="ignore"):  # what is not finite is judged by the merge
+            lost[name] = np.subtract(tensors[name].reshape(-1), decoded)
+    return _of_parts(tensors, coded, codec, sums), lost
 
 
 def encode_raw(arrays: Mapping[str, npt.NDArray[Any]]) -> Encoded:
@@ -109,12 +124,12 @@ def open_tensors(store: Ranges, key: str, manifest: Manifest) -> TensorBlob:
         raise BlobCorrupt(f"blob {key}: its tensors do not fill {manifest.bytes} bytes")
     wanted = _DTYPE_OF_CODEC.get(manifest.codec)
     known = _RAW_DTYPES if manifest.codec == RAW else (wanted,)
-    if any(entry.dtype not in known for entry in header.entries):
+    if any(entry.dtype not in known for entry in header.entries) or not _fits(header, manifest):
         raise BlobCorrupt(f"blob {key}: its tensors are not coded in {manifest.codec}")
     return TensorBlob(store, key, manifest, header)
 
 
-def read_tensors(store: Ranges, key: str, manifest: Manifest) -> dict[str, npt.NDArray[np.float32]]:
+def read_tensors(store: Ranges, key: str, manifest: Manifest) -> dict[str, Floats]:
     """Read and check a whole blob of float32 tensors, in the order of their names."""
     blob = open_tensors(store, key, manifest)
     return {name: blob.read(name) for name in blob.names}
@@ -158,23 +173,24 @@ class TensorBlob:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of one tensor."""
-        return self._entry(name).shape
+        place, shapes = self._entries[name], self._header.shapes
+        return self._header.entries[place].shape if shapes is None else shapes[place]
 
     def squares(self, name: str) -> float | None:
         """The sum of squares that the header says the tensor has; None if it says nothing."""
         sums = self._header.squares
         return None if sums is None else sums[self._entries[name]]
 
-    def chunks(self, name: str, elements_max: int) -> Iterator[npt.NDArray[np.float32]]:
+    def chunks(self, name: str, elements_max: int) -> Iterator[Floats]:
         """The tensor's elements, float32 and 1-D, in order, `elements_max` at a time.
 
         Each is checked before it is given. Raises BlobMissing or BlobCorrupt.
         """
-        entry = self._entry(name)
-        item_bytes = 2 if entry.dtype == "BF16" else 4
-        for start in range(entry.start, entry.stop, elements_max * item_bytes):
-            stop = min(start + elements_max * item_bytes, entry.stop)
-            yield decode(self._payload(start, stop), self.codec)
+        blocks = BLOCKS.get(self.codec)
+        assert blocks is None or elements_max % blocks.elements == 0, "whole blocks at a time"
+        elements = math.prod(self.shape(name))
+        for first in range(0, elements, elements_max):
+            yield self._decoded(name, first, min(first + elements_max, elements))
 
     def words(self, name: str, elements_max: int) -> Iterator[npt.NDArray[np.uint16]]:
         """The same of a bf16 blob, not decoded: the upper halves of the float32 words."""
@@ -184,11 +200,10 @@ class TensorBlob:
             stop = min(start + elements_max * 2, entry.stop)
             yield np.frombuffer(self._payload(start, stop), np.uint16)
 
-    def read(self, name: str) -> npt.NDArray[np.float32]:
+    def read(self, name: str) -> Floats:
         """The whole tensor in its shape, as a new array."""
-        entry = self._entry(name)
-        values = decode(self._payload(entry.start, entry.stop), self.codec)
-        return values.reshape(entry.shape).copy()
+        shape = self.shape(name)
+        return self._decoded(name, 0, math.prod(shape)).reshape(shape).copy()
 
     def read_raw(self, name: str) -> npt.NDArray[Any]:
         """The whole array in its own dtype, as a new array."""
@@ -196,6 +211,15 @@ class TensorBlob:
         payload = self._payload(entry.start, entry.stop)
         values: npt.NDArray[Any] = np.frombuffer(payload, _RAW_DTYPES[entry.dtype])
         return values.reshape(entry.shape).copy()
+
+    def _decoded(self, name: str, first: int, last: int) -> Floats:
+        """These elements; the first of them begins a block, where the codec has blocks."""
+        origin = self._entry(name).start
+        start, stop = (origin + coded_bytes(count, self.codec) for count in (first, last))
+        try:
+            return decode(self._payload(start, stop), self.codec, last - first)
+        except ValueError as why:
+            raise BlobCorrupt(f"blob {self.key}: {name}: {why}") from None
 
     def _entry(self, name: str) -> Entry:
         return self._header.entries[self._entries[name]]
@@ -244,13 +268,42 @@ class TensorBlob:
             return self._held[1]
 
 
+def _of_parts(
+    tensors: Mapping[str, Floats],
+    coded: Sequence[tuple[str, memoryview]],
+    codec: str,
+    sums: Sequence[float] | None,
+) -> Encoded:
+    """One blob of coded tensors. Where a tensor is coded bytes, the header tells its shape, too."""
+    dtype, payload = _DTYPE_OF_CODEC[codec], [part for _, part in coded]
+    shapes = tuple(tensors[name].shape for name, _ in coded)
+    if codec not in BLOCKS:
+        named = [(name, dtype, tensors[name].shape) for name, _ in coded]
+        return _sealed(named, payload, codec, sums)
+    return _sealed(
+        [(name, dtype, (part.nbytes,)) for name, part in coded], payload, codec, sums, shapes
+    )
+
+
+def _fits(header: Header, manifest: Manifest) -> bool:
+    """Whether each tensor's shape fits its bytes: they are one thing but where these are coded."""
+    if manifest.codec not in BLOCKS:
+        return header.shapes is None
+    return header.shapes is not None and all(
+        entry.shape == (coded_bytes(math.prod(shape), manifest.codec),)
+        for entry, shape in zip(header.entries, header.shapes, strict=True)
+    )
+
+
 def _sealed(
     named: Sequence[tuple[str, str, tuple[int, ...]]],
     payload: Sequence[memoryview],
     codec: str,
     sums: Sequence[float] | None,
+    shapes: tuple[tuple[int, ...], ...] | None = None,
 ) -> Encoded:
-    header = Header(place(named), _chunk_digests(payload), None if sums is None else tuple(sums))
+    squares = None if sums is None else tuple(sums)
+    header = Header(place(named), _chunk_digests(payload), squares, shapes)
     start = render_header(header)
     assert len(start) <= HEADER_BYTES_MAX, f"a header of {len(start)} bytes"
     manifest = Manifest(

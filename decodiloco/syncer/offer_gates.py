@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
+from decodiloco.fragments.layout import Layout
 from decodiloco.fragments.schedule import fragment_of
+from decodiloco.store.codecs import coded_bytes
 from decodiloco.syncer.offers import adopted
 from decodiloco.syncer.state import Learner, State
 from streams.events import DeltaOffered, LearnerLeft
 
-BYTES_PER_ELEMENT = {"fp32": 4, "bf16": 2}
 HEADER_BYTES_MAX = 16 * 1024 * 1024
 SECONDS_MAX = 24 * 3600.0  # a longer step, upload or fetch is a lie: it would set the run's pace
 
@@ -159,6 +160,19 @@ def _held(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     return None if bend is None else f"held: {bend}"
 
 
+def _residuals(state: State, learner: Learner, word: DeltaOffered) -> str | None:
+    """Nothing is folded of residuals; they must be of older facts, each once, and of such a run."""
+    if not word.residuals:
+        return None
+    if not state.config.codecs.feeds_back:
+        return "residuals: this run feeds none back"
+    if sorted(set(word.residuals)) != list(word.residuals):
+        return "residuals: not in order, each once"
+    if word.residuals[-1] > state.position:
+        return f"residuals: nothing is at position {word.residuals[-1]} yet"
+    return None
+
+
 def _base(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     begin = word.learner_step - word.inner_steps
     earlier = (a for a in word.adopted if a.learner_step < word.learner_step)
@@ -189,7 +203,7 @@ def _bytes(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     codec = state.config.codecs.delta
     if word.manifest.codec != codec:
         return f"codec {word.manifest.codec}; this run uses {codec}"
-    least = state.layout.elements(word.fragment) * BYTES_PER_ELEMENT[codec]
+    least = payload_bytes(state.layout, word.fragment, codec)
     if not least < word.manifest.bytes <= least + HEADER_BYTES_MAX:
         return f"size {word.manifest.bytes}: the fragment takes {least} bytes and a header"
     return None
@@ -218,6 +232,11 @@ def _disjoint(state: State, learner: Learner, word: DeltaOffered) -> str | None:
     return None
 
 
+def payload_bytes(layout: Layout, fragment: int, codec: str) -> int:
+    """What the tensors of a fragment's delta take, without the header."""
+    return sum(coded_bytes(tensor.elements, codec) for tensor in layout.of(fragment))
+
+
 GATES: tuple[Gate, ...] = (
     _life,
     _counters,
@@ -226,6 +245,7 @@ GATES: tuple[Gate, ...] = (
     _round,
     _adopted,
     _held,
+    _residuals,
     _base,
     _fresh,
     _bytes,

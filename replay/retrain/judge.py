@@ -13,6 +13,7 @@ import numpy as np
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.learner.checkpoint import MOMENT, Raw
+from decodiloco.learner.feedback import RESIDUAL
 from decodiloco.merge.fragment import Merged, MergeOrder
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
@@ -155,9 +156,10 @@ class Judge:
 
 
 def _same_moments(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether two checkpoints hold the same moments, whatever their random states."""
-    names = sorted(name for name in ours if name.startswith(MOMENT))
-    return names == sorted(name for name in theirs if name.startswith(MOMENT)) and all(
+    """Whether two checkpoints hold the same moments and residuals, whatever their random states."""
+    kinds = (MOMENT, RESIDUAL)
+    names = sorted(name for name in ours if name.startswith(kinds))
+    return names == sorted(name for name in theirs if name.startswith(kinds)) and all(
         np.array_equal(ours[name], theirs[name]) for name in names
     )
 

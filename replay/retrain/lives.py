@@ -6,7 +6,7 @@ Pure values, made by `replay.retrain.script` and carried out by `replay.retrain.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streams.events import CheckpointStored, DeltaOffered, LearnerJoined
@@ -37,6 +37,14 @@ class Boundary:
     adoptions: list[Writing] = field(default_factory=list)
     heals: bool = False
     checkpoint: tuple[int, CheckpointStored] | None = None
+
+    def residuals(self, only: Container[int] | None) -> Iterator[int]:
+        """The residuals in what is made here; with `only`, in the deltas of these offers."""
+        for position, offer in self.offers.items():
+            if only is None or position in only:
+                yield from offer.residuals
+        if self.checkpoint is not None and only is None:
+            yield from self.checkpoint[1].residuals
 
 
 @dataclass(slots=True)

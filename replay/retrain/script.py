@@ -40,7 +40,8 @@ class Script:
     `clocks` are the run's at each version: the merge that made it, and the tokens at the opening
     of its round. `merged_at` gives, for an offer that is in a merge, the position of the merge.
     `uses` counts how often a version is written into a model, `moments` how many lives take
-    their moments from the checkpoint at a position. `synthetic`: nobody trained; the tape was made
+    their moments from the checkpoint at a position, `residuals` in how many deltas and checkpoints
+    the residual of an offer is. `synthetic`: nobody trained; the tape was made
     up, and names bytes that were never made. Only its syncers say so: a learner may call itself
     what it likes.
     """
@@ -50,6 +51,7 @@ class Script:
     merged_at: dict[int, int] = field(default_factory=dict)
     uses: Counter[Version] = field(default_factory=Counter)
     moments: Counter[int] = field(default_factory=Counter)
+    residuals: Counter[int] = field(default_factory=Counter)
     synthetic: bool = False
 
     def clock(self, fragment: int, version: int) -> RunClock:
@@ -150,12 +152,28 @@ class _Reader:
                 position,
             )
         heard = self._heard[event.incarnation]
+        for at in event.residuals:
+            self._check_residual(position, event, at)
         self._offers[position] = event
         heard.offers.append((position, event))
         self._told(life, heard, position, event)
         life.counts[event.learner_step] = event.tokens_trained
         life.at(event.learner_step).offers[position] = event
         self._reaches(life, position, event.learner_step)
+
+    def _check_residual(self, position: int, event: DeltaOffered, at: int) -> None:
+        """A residual is of a merged offer of the same learner and fragment."""
+        offer = self._offers.get(at)
+        ours = offer is not None and (offer.learner, offer.fragment) == (
+            event.learner,
+            event.fragment,
+        )
+        if not ours or at not in self._script.merged_at:
+            raise Differs(
+                f"it holds the residual of {at}, which is no merged offer of learner "
+                f"{event.learner} for fragment {event.fragment}",
+                position,
+            )
 
     def _stored(self, position: int, event: CheckpointStored) -> None:
         life = self._life(position, event)
@@ -318,3 +336,5 @@ class _Reader:
                 boundary.adoptions = []
             for writing in boundary.adoptions:
                 script.uses[(writing.fragment, writing.version)] += 1
+            for at in boundary.residuals(script.merged_at if script.synthetic else None):
+                script.residuals[at] += 1

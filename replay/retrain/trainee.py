@@ -7,7 +7,7 @@ what is compared: what it makes is handed to whoever asked for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -16,8 +16,9 @@ from decodiloco.fragments.of_model import same_layout, trained
 from decodiloco.learner.adopt import zero_moments
 from decodiloco.learner.anchors import Anchors
 from decodiloco.learner.checkpoint import Raw, capture, restore
-from decodiloco.learner.copies import Arrays
-from decodiloco.learner.delta import encode_delta
+from decodiloco.learner.copies import Arrays, HostCopy
+from decodiloco.learner.delta import made_delta
+from decodiloco.learner.feedback import Coded, to_arrays
 from decodiloco.opening import Opening
 from decodiloco.store.tensors import Encoded, encode_raw
 from decodiloco.training.corpus import Corpus
@@ -39,13 +40,25 @@ Versions = Callable[[int, int], Arrays]
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What all lives of a run have in common."""
+    """What all lives of a run have in common.
+
+    `residuals` are those of deltas made again, by position, while something needs them.
+    """
 
     opening: Opening
     corpus: Corpus
     script: Script
     versions: Versions
     names: tuple[tuple[str, ...], ...]
+    residuals: dict[int, Coded] = field(default_factory=dict)
+
+    def residual(self, position: int) -> Coded:
+        """The residual of the offer at this position, for one of its uses; the last lets it go."""
+        found, uses = self.residuals[position], self.script.residuals
+        uses[position] -= 1
+        if not uses[position]:
+            del self.residuals[position]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +153,13 @@ class Trainee:
 
     def _arrive(self, boundary: Boundary) -> Iterator[Made]:
         script = self._ground.script
-        codec = self._ground.opening.run.codecs.delta
         for position, offer in boundary.offers.items():
             if script.synthetic and position not in script.merged_at:
                 continue
             names = self._ground.names[offer.fragment]
             copy = self._anchors.copy(self._parameters, offer.fragment, names, self.step)
-            yield MadeDelta(position, offer, encode_delta(copy, codec), self._batches.cursor)
+            encoded = self._encoded(copy, position, offer)
+            yield MadeDelta(position, offer, encoded, self._batches.cursor)
         if boundary.heals:
             self._leave(boundary)
             boundary.adoptions = []
@@ -156,8 +169,19 @@ class Trainee:
                 return
             seed_draws(self._ground.opening.run, self.life.learner)
             arrays = capture(self._optimizer, self._parameters)
+            if not script.synthetic:
+                arrays |= to_arrays({at: self._ground.residual(at) for at in stored.residuals})
             is_told = self.life.is_told(position, self.step)
             yield MadeCheckpoint(position, stored, encode_raw(arrays), arrays, is_told)
+
+    def _encoded(self, copy: HostCopy, position: int, offer: DeltaOffered) -> Encoded:
+        """The delta with the residuals that its offer tells; its own is kept if it is needed."""
+        ground, codecs = self._ground, self._ground.opening.run.codecs
+        held = tuple(map(ground.residual, offer.residuals)) if codecs.feeds_back else None
+        encoded, residual = made_delta(copy, codecs.delta, held)
+        if residual is not None and ground.script.residuals[position]:
+            ground.residuals[position] = residual
+        return encoded
 
     def _leave(self, boundary: Boundary | None) -> None:
         """The adoptions of a boundary, after which the next step begins."""

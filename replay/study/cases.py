@@ -14,6 +14,7 @@ from streams.errors import AskedWrongly
 
 Rule = Literal["radial", "mean"]
 Adopted = Literal["overwrite", "carry", "blend"]
+Coding = Literal["fp32", "bf16", "int8", "int4"]
 
 RULES: tuple[Rule, ...] = ("mean", "radial")
 ADOPTED: tuple[Adopted, ...] = ("overwrite", "carry", "blend")
@@ -31,7 +32,8 @@ class Case:
     """One kind of run. `chips` 0 means that nothing fails; `slower_percent` that half do.
 
     `learners` 1 is elastic data parallelism; `extra_percent` are further learners that are there
-    for half of the work; `steps_percent` is how much of the study's tokens is trained.
+    for half of the work; `steps_percent` is how much of the study's tokens is trained. `feedback`
+    None is as the codec has it by default.
     """
 
     learners: int = 4
@@ -47,6 +49,8 @@ class Case:
     inner_steps: int = 12
     extra_percent: int = 0
     steps_percent: int = 100
+    codec: Coding = "bf16"
+    feedback: bool | None = None
 
     @property
     def name(self) -> str:
@@ -117,6 +121,26 @@ def scavenging_cases() -> list[Case]:
     ]
 
 
+PLAIN = Case(feedback=False)
+
+
+def codecs_cases() -> list[Case]:
+    """Codecs of deltas, and what error feedback does for them (paper section D.3).
+
+    bf16 has a case of its own here, told apart by `feedback`, so that all of them are trained by
+    one build on one machine.
+    """
+    return [
+        Case(codec="fp32"),
+        PLAIN,
+        Case(feedback=True),
+        Case(codec="int8"),
+        Case(codec="int8", feedback=True),
+        Case(codec="int4"),
+        Case(codec="int4", feedback=False),
+    ]
+
+
 PARTS = {
     "learners": learners_cases,
     "rules": rules_cases,
@@ -124,6 +148,7 @@ PARTS = {
     "adoption": adoption_cases,
     "momentum": momentum_cases,
     "scavenging": scavenging_cases,
+    "codecs": codecs_cases,
 }
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from decodiloco.config import (
     Adoption,
+    Codecs,
     Merge,
     Model,
     Outer,
@@ -85,6 +86,7 @@ def run_of(case: Case, seed: int, study: Study) -> Run:
         merge=Merge(rule=case.rule, embedding_rule=case.embedding_rule),
         outer=Outer(lr=study.outer_lr, momentum=case.momentum),
         adoption=_adoption(case, study),
+        codecs=Codecs(delta=case.codec, feedback=case.feedback),
         model=Model(
             layers=study.layers,
             width=study.width,

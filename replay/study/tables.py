@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from decodiloco.config import Codecs
+from decodiloco.store.codecs import coded_bytes
 from replay.study import paper
 from replay.study.cases import (
     ADOPTED,
@@ -18,10 +20,12 @@ from replay.study.cases import (
     LEARNERS,
     MOMENTA,
     PARTS,
+    PLAIN,
     RULES,
     SAME_TIME_PERCENT,
     TRANSFERS_STEPS,
     Case,
+    codecs_cases,
     quorum_cases,
 )
 from replay.study.results import Circumstances, Result
@@ -29,6 +33,7 @@ from replay.study.settings import ideal_time
 from replay.study.summary import Difference, Spread, Summary
 
 NOTHING = "–"
+ELEMENTS = 2**20  # whole blocks
 Modelled = Mapping[tuple[int, int], float]  # (learners, chips) -> goodput in percent
 
 
@@ -44,6 +49,7 @@ def tables_of(
         "adoption": _adoption,
         "momentum": _momentum,
         "scavenging": _scavenging,
+        "codecs": _codecs,
     }
     found = {"circumstances": "\n".join(_circumstances(results, circumstances))}
     for part, table in made.items():
@@ -179,6 +185,24 @@ def _scavenging(summary: Summary) -> Iterator[str]:
             _loss(summary, alone) if percent else NOTHING,
             _difference(summary, case, alone) if percent else NOTHING,
             f"{row[3]:+.2f}, {_pair(row[1], row[2])}",
+        )
+
+
+def _codecs(summary: Summary) -> Iterator[str]:
+    yield from _head(
+        "codec", "feedback", "bytes an element", "loss", "against bf16", "the same in %",
+        "paper: loss in %",
+    )  # fmt: skip
+    for case in codecs_cases():
+        feeds_back = Codecs(delta=case.codec, feedback=case.feedback).feeds_back
+        yield _row(
+            case.codec,
+            "on" if feeds_back else "off",
+            f"{coded_bytes(ELEMENTS, case.codec) / ELEMENTS:g}",
+            _loss(summary, case),
+            NOTHING if case == PLAIN else _difference(summary, case, PLAIN),
+            NOTHING if case == PLAIN else _percent(summary, case, PLAIN),
+            f"{paper.CODECS[case.codec]:+.2f}" if case.codec in paper.CODECS else NOTHING,
         )
 
 

@@ -20,11 +20,13 @@ from decodiloco.learner.happenings import (
     Loaded,
     OfferBegun,
     OfferStored,
+    Restored,
     Spoken,
     Stepped,
 )
 from decodiloco.learner.outbox import join_word, next_word
 from decodiloco.learner.owed import owed_at_boundary, owed_beside
+from decodiloco.learner.residuals import to_store
 from decodiloco.learner.state import (
     Adopt,
     CopyFragments,
@@ -100,7 +102,10 @@ class LifeOnTape:
             return
         nonce = self._world.naming.digest(f"{self.state.learner} life {self._number}")[:16]
         self._tell(Loaded(versions, nonce))
-        word = join_word(self.state, self._seat.region, NAME, moments_of(self.state))
+        moments = moments_of(self.state)
+        if moments.source == "own":
+            self._tell(Restored(self.state.checkpoints[self.state.learner].residuals))
+        word = join_word(self.state, self._seat.region, NAME, moments)
         self._world.say(word, self._seat.region)
 
     # Training.
@@ -149,7 +154,8 @@ class LifeOnTape:
         state = self.state
         manifest = self._world.naming.checkpoint(state.learner, state.incarnation, ask.learner_step)
         self._tell(CheckpointTaken(ask.learner_step))
-        saved = CheckpointSaved(ask.learner_step, state.step, manifest)
+        held = tuple(one.position for one in to_store(state))
+        saved = CheckpointSaved(ask.learner_step, state.step, manifest, held)
         self._then(self._drawn(self._world.cluster.upload_seconds), saved)
 
     # Beside training.

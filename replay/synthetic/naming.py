@@ -7,7 +7,7 @@ from blake3 import blake3
 from decodiloco.config import Run
 from decodiloco.opening import Opening
 from decodiloco.store.tensors import Encoded
-from decodiloco.syncer.offer_gates import BYTES_PER_ELEMENT
+from decodiloco.syncer.offer_gates import payload_bytes
 from streams.manifest import Manifest
 
 HEADER_BYTES = 512  # what a header takes, about; only the size gates look at it
@@ -28,7 +28,7 @@ class Naming:
     def delta(self, learner: str, incarnation: int, fragment: int, learner_step: int) -> Manifest:
         """A delta of a learner, of the size that it would have."""
         codec = self._run.codecs.delta
-        payload = self._opening.layout.elements(fragment) * BYTES_PER_ELEMENT[codec]
+        payload = payload_bytes(self._opening.layout, fragment, codec)
         what = f"delta {learner} life {incarnation} f{fragment} step {learner_step}"
         return Manifest(bytes=payload + HEADER_BYTES, digest=self.digest(what), codec=codec)
 

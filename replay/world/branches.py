@@ -12,6 +12,7 @@ from replay.world.plan import KINDS
 SEEDS_ENOUGH = 100  # with fewer seeds a branch may be missed by chance
 
 RARE = (
+    "a delta holds residuals",
     "a job is owed no more",
     "a leader stands down",
     "a learner carries its work over",
@@ -21,6 +22,7 @@ RARE = (
     "a learner refreshes all to heal",
     "a learner's transfer is tried again",
     "a letter comes twice",
+    "a life goes on with residuals",
     "a merge is abandoned",
     "a merge is made twice",
     "a process ends of LifeEnded",

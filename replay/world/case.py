@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decodiloco.config import Gates, Run
+from decodiloco.config import Codecs, Gates, Run
 from decodiloco.fragments.layout import Layout, Tensor
 from decodiloco.opening import Opening, encode_opening, run_opened
 from decodiloco.store.keys import global_key, opening_key
@@ -20,6 +20,7 @@ from streams.events import RunOpened
 from streams.manifest import Manifest
 
 RUN = "world"
+_IN_BLOCKS = (Codecs(delta="int4"), Codecs(delta="int8", feedback=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
     keep_merges = Random(f"retention {seed}").choice((None, None, 1, 4, 12))
     run, learners = _draw_run_and_learners(random, merges, keep_merges)
     strikes = Random(f"gates {seed}").choice((0, 1, 2, 3))
-    run = run.model_copy(update={"gates": Gates(strikes=strikes)})
+    coded = Random(f"codecs {seed}").choice((run.codecs, run.codecs, *_IN_BLOCKS))
+    run = run.model_copy(update={"gates": Gates(strikes=strikes), "codecs": coded})
     layout = _layout(run.fragments)
     first = tuple(_put_fragment(store, layout, fragment, seed) for fragment in range(run.fragments))
     opening = Opening(run, layout, first)

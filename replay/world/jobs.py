@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from decodiloco.learner.feedback import encode_keeping, to_arrays, with_residuals
 from decodiloco.learner.happenings import (
     CheckpointFailed,
     CheckpointSaved,
@@ -21,9 +22,10 @@ from decodiloco.learner.happenings import (
     OfferStored,
 )
 from decodiloco.learner.owed import owed_beside
-from decodiloco.learner.state import Fetch, Offer
+from decodiloco.learner.residuals import in_use, of, to_store
+from decodiloco.learner.state import Copy, Fetch, Offer
 from decodiloco.store.keys import checkpoint_key, delta_key, global_key
-from decodiloco.store.tensors import encode_raw, encode_tensors
+from decodiloco.store.tensors import Encoded, encode_raw, encode_tensors
 from decodiloco.times import RETRY_SECONDS_MAX, RETRY_SECONDS_MIN
 from replay.world.model import Arrays, delta_of
 from streams.errors import Corrupt, Failure
@@ -53,15 +55,17 @@ class Jobs:
                 self._offer(ask)
 
     def checkpoint(self, learner_step: int) -> None:
-        """Stores the inner state of this step; here only its number."""
+        """Stores the inner state of this step; here only its number, and the residuals."""
         learner = self._learner
-        step = learner.state.step
-        blob = encode_raw({"step": np.array([learner_step], np.int64)})
+        step, kept = learner.state.step, to_store(learner.state)
+        held = tuple(one.position for one in kept)
+        residuals = to_arrays(dict(zip(held, learner.kept.of(kept), strict=True)))
+        blob = encode_raw({"step": np.array([learner_step], np.int64), **residuals})
         key = checkpoint_key(self._world.run, learner.case.id, learner_step, blob.manifest)
 
         def saved(seconds: float) -> None:
             self._world.point(learner, "checkpoint stored")
-            learner.tell(CheckpointSaved(learner_step, step, blob.manifest))
+            learner.tell(CheckpointSaved(learner_step, step, blob.manifest, held))
 
         _Attempts(
             learner,
@@ -75,8 +79,7 @@ class Jobs:
     def _offer(self, ask: Offer) -> None:
         learner, copy = self._learner, ask.copy
         base, live = learner.copies[copy.fragment]
-        delta = self._world.hardships.spoilt(learner, delta_of(base, live))
-        blob = encode_tensors(delta, self._world.case.opening.run.codecs.delta, squares=True)
+        blob = self._coded(copy, delta_of(base, live))
         blob = self._world.hardships.forged(learner, blob)
         key = delta_key(
             self._world.run,
@@ -98,6 +101,20 @@ class Jobs:
             lambda: learner.tell(OfferFailed(ask.round, copy)),
             lambda: copy in learner.state.making,
         ).begin()
+
+    def _coded(self, copy: Copy, delta: Arrays) -> Encoded:
+        learner, codecs = self._learner, self._world.case.opening.run.codecs
+        if not codecs.feeds_back:
+            delta = self._world.hardships.spoilt(learner, delta)
+            return encode_tensors(delta, codecs.delta, squares=True)
+        held = of(learner.state, copy.residuals)
+        if held:
+            self._world.hit("a delta holds residuals")
+        whole = dict(with_residuals(delta, learner.kept.of(held), codecs.delta))
+        blob, residual = encode_keeping(self._world.hardships.spoilt(learner, whole), codecs.delta)
+        learner.kept.put(copy.fragment, copy.learner_step, residual)
+        learner.kept.keep(in_use(learner.state))
+        return blob
 
     def _fetch(self, ask: Fetch) -> None:
         learner = self._learner

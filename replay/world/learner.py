@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from decodiloco.errors import Disagreement, LifeEnded, Orphaned, Quarantined
 from decodiloco.fragments.schedule import pace_steps, rounds_ahead
 from decodiloco.learner import machine
+from decodiloco.learner.feedback import Coded, Kept, from_arrays
 from decodiloco.learner.happenings import (
     Adopted,
     CheckpointTaken,
@@ -19,6 +20,7 @@ from decodiloco.learner.happenings import (
     Happening,
     LeaveWanted,
     Loaded,
+    Restored,
     Spoken,
     Stepped,
 )
@@ -26,7 +28,8 @@ from decodiloco.learner.outbox import join_word, next_word
 from decodiloco.learner.owed import copies_in_use, owed_at_boundary
 from decodiloco.learner.state import Adopt, CopyFragments, Leave, Leaving, State, StoreCheckpoint
 from decodiloco.learner.telling import told
-from decodiloco.store.keys import global_key
+from decodiloco.store.keys import checkpoint_key, global_key
+from decodiloco.store.tensors import read_raw
 from decodiloco.times import RESEND_SECONDS
 from replay.world.case import LearnerCase
 from replay.world.jobs import Jobs
@@ -57,6 +60,7 @@ class LearnerProcess(Process):
         self.run_config = world.case.opening.run
         self.state: State = machine.begin(world.case.opening, case.id)
         self.model = Model(world.case.opening.layout, (world.case.seed, _ordinal(case.id), number))
+        self.kept = Kept()
         self.copies: dict[int, tuple[Arrays, Arrays]] = {}
         self.fetched: dict[int, tuple[int, Arrays]] = {}
         self.is_finished = False
@@ -125,7 +129,7 @@ class LearnerProcess(Process):
     def _caught_up(self) -> None:
         if self._catching_up is not None and self.state.position >= self._catching_up:
             self._catching_up = None
-            self._load(self._join)
+            self._load(self._restore)
 
     def _load(self, then: Callable[[], None]) -> None:
         """Fetches the newest version of each fragment, and writes them into the model."""
@@ -147,6 +151,30 @@ class LearnerProcess(Process):
             then()
 
         self._ask("get", read, load, "store")
+
+    def _restore(self) -> None:
+        """Takes the residuals out of the checkpoint that the last life left, and joins."""
+        stored = self.state.checkpoints.get(self.case.id)
+        if stored is None or not self.run_config.codecs.feeds_back or self.state.closed is not None:
+            self._join()
+            return
+        key = checkpoint_key(self.world.run, self.case.id, stored.learner_step, stored.manifest)
+
+        def read() -> dict[int, Coded]:
+            arrays = read_raw(self.world.store, key, stored.manifest)
+            wanted = [one for one in self.state.residuals if one.position in stored.residuals]
+            opening = self.world.case.opening
+            return from_arrays(arrays, wanted, opening.layout, opening.run.codecs.delta)
+
+        def restore(found: dict[int, Coded]) -> None:
+            for one in self.state.residuals:
+                if one.position in found:
+                    self.world.hit("a life goes on with residuals")
+                    self.kept.put(one.fragment, one.learner_step, found[one.position])
+            self.tell(Restored(tuple(found)))
+            self._join()
+
+        self._ask("get", read, restore, "store")
 
     def _join(self) -> None:
         """Says that this life begins, until the tape has it, or the run is closed."""

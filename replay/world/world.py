@@ -29,6 +29,7 @@ from replay.world.learner import LearnerProcess
 from replay.world.network import Network, WorldPulse
 from replay.world.places import QuietStore, WorldInbox, WorldStore, WorldTape
 from replay.world.process import Process
+from replay.world.residuals import ResidualsOnce
 from replay.world.syncer import SyncerProcess
 from replay.world.voices import Voices
 from streams.codec import seal
@@ -81,6 +82,7 @@ class World:
             self.store.spoiled.__contains__,
             None if second is None else second(self.case.opening),
         )
+        self._residuals = ResidualsOnce()
         self.store.deleting = self._deleting
         self.beginning: State = self.invariants.state
         self.tape = WorldTape(self._observe)
@@ -124,6 +126,7 @@ class World:
         told.tape_digest = records[-1].digest if records else b""
         told.branches = self.branches
         told.checked = self.invariants.counts()
+        told.checked[self._residuals.name] = self._residuals.checked
         return told
 
     def _play(self) -> None:
@@ -305,6 +308,7 @@ class World:
     def _observe(self, envelope: Envelope) -> None:
         before = self.invariants.state
         self.heap.stir()
+        self._residuals.tell(self.invariants.ledger, envelope)
         self.invariants.tell(envelope)
         self._folds[envelope.digest] = before, self.invariants.state
         while len(self._folds) > FOLDS_KEPT:

@@ -19,6 +19,7 @@ import psutil
 
 from tests.bench import (
     bench_burden,
+    bench_bytes,
     bench_goodput,
     bench_merge,
     bench_record,
@@ -33,6 +34,7 @@ ROOMS: dict[str, Room] = {
     "record": bench_record.figures,
     "merge": bench_merge.figures,
     "stream": bench_stream.figures,
+    "bytes": bench_bytes.figures,
     "goodput": bench_goodput.figures,
     "burden": bench_burden.figures,
     "torchft": bench_torchft.figures,

@@ -23,6 +23,7 @@ from decodiloco.merge.gates import check_header
 from decodiloco.merge.order import Abandoned, Contribution, MergeOrder
 from decodiloco.merge.report import decode_report
 from decodiloco.opening import decode_opening, encode_opening
+from decodiloco.store.codecs import BLOCKS
 from decodiloco.store.header import (
     ITEM_BYTES,
     LENGTH_BYTES,
@@ -55,7 +56,9 @@ def bent_blob(bender: Bender, payload: bytes, codec: str) -> tuple[bytes, Manife
     size = LENGTH_BYTES + int.from_bytes(payload[:LENGTH_BYTES], "little")
     start, rest = payload[:size], payload[size:]
     way = bender.chance.random()
-    if way < 0.3:
+    if way < 0.1 and codec in BLOCKS:
+        start, rest = _bent_blocks(bender, start, rest)
+    elif way < 0.3:
         start = _lying_header(bender, start)
     elif way < 0.7:
         start = _bent_header(bender, start[LENGTH_BYTES:])
@@ -68,12 +71,25 @@ def bent_blob(bender: Bender, payload: bytes, codec: str) -> tuple[bytes, Manife
     whole, known = start + rest, len(start)
     said: dict[str, Any] = {"bytes": len(whole), "digest": blake3(start).digest(), "codec": codec}
     if bender.chance.random() < 0.05:
-        said["codec"] = bender.chance.choice(("fp32", "bf16", "raw", "msgpack", "int8"))
+        said["codec"] = bender.chance.choice(
+            ("fp32", "bf16", "raw", "msgpack", "int8", "int4", "int2")
+        )
     if bender.chance.random() < 0.05:
         said["bytes"] = bender.chance.choice((0, 1, 7, 8, known, len(whole) + 1, 2**53))
     if bender.chance.random() < 0.05:
         said["digest"] = blake3(payload[:size]).digest()
     return whole, Manifest(**said)
+
+
+def _bent_blocks(bender: Bender, start: bytes, rest: bytes) -> tuple[bytes, bytes]:
+    """Other scales and halves of bytes, under digests that fit them."""
+    payload, header = bytearray(rest), parse_header(start, KEY)
+    for _ in range(1 + bender.chance.randrange(3)):
+        entry = bender.chance.choice(header.entries)
+        at = bender.chance.choice((entry.start, entry.start + 1, entry.stop - 1))
+        payload[at] = bender.chance.choice((0, 0x7B, 0x7F, 0x80, 0xC0, 0xFF))
+    whole = bytes(payload)
+    return render_header(replace(header, chunks=(blake3(whole).digest(),))), whole
 
 
 def _lying_header(bender: Bender, start: bytes) -> bytes:
@@ -102,7 +118,13 @@ def _lying_header(bender: Bender, start: bytes) -> bytes:
             bender.chance.shuffle(named)
     named = list({one[0]: one for one in named}.values())
     kept = tuple(squares) if header.squares is not None else None
-    return render_header(Header(place(named), tuple(chunks), kept))
+    shapes = header.shapes
+    if shapes is not None and draw(2):
+        other = (shapes[0][::-1], (2**30, 2**22), (), (0,))
+        shapes = bender.chance.choice(
+            (None, shapes[1:], (*shapes[1:], bender.chance.choice(other)))
+        )
+    return render_header(Header(place(named), tuple(chunks), kept, shapes))
 
 
 def _bent_header(bender: Bender, text: bytes) -> bytes:
@@ -128,7 +150,7 @@ class Tensors:
     allowed: tuple[type[Failure], ...] = (BlobCorrupt,)
 
     def __init__(self) -> None:
-        self._whole = {codec: _whole(codec) for codec in ("fp32", "bf16", "raw")}
+        self._whole = {codec: _whole(codec) for codec in ("fp32", "bf16", "int8", "int4", "raw")}
 
     def read(self, bender: Bender) -> str:
         codec = bender.chance.choice(sorted(self._whole))
@@ -141,7 +163,7 @@ class Tensors:
         reason = check_header(blob, TENSORS)
         assert reason is None or (reason.isascii() and reason.isprintable())
         for name in blob.names:
-            elements = sum(len(chunk) for chunk in blob.chunks(name, 16))
+            elements = sum(len(chunk) for chunk in blob.chunks(name, 256))
             assert blob.read(name).size == elements
         return "a delta" if reason is None else f"left out: {reason.split(':')[0]}"
 
@@ -150,7 +172,7 @@ class Tensors:
 def _whole(codec: str) -> bytes:
     if codec == "raw":
         return b"".join(encode_raw(_checkpoint()).parts)
-    squares = codec == "bf16"
+    squares = codec != "fp32"
     return b"".join(encode_tensors(filled(1, tensors=TENSORS), codec, squares=squares).parts)
 
 
@@ -162,16 +184,24 @@ class Deltas:
 
     def __init__(self) -> None:
         self._bench = FragmentBench("fuzz", TENSORS)
-        self._order: MergeOrder = self._bench.order({"a": filled(1, tensors=TENSORS)})
+        honest = filled(1, tensors=TENSORS)
+        self._orders: dict[str, MergeOrder] = {
+            codec: self._bench.order(
+                {"a": encode_tensors(honest, codec, squares=True)}, delta_codec=codec
+            )
+            for codec in ("bf16", "int8", "int4")
+        }
 
     def read(self, bender: Bender) -> str:
-        payload, manifest = bent_blob(bender, _whole("bf16"), "bf16")
+        codec = bender.chance.choice(sorted(self._orders))
+        honest = self._orders[codec]
+        payload, manifest = bent_blob(bender, _whole(codec), codec)
         key = delta_key("trial", "b", 3, 0, 24, manifest)
         store = self._bench.store
         store.delete(key)
         store.put(key, [payload])
-        contributions = (*self._order.contributions, Contribution(12, "b", 999, 24, key, manifest))
-        order = replace(self._order, contributions=contributions)
+        contributions = (*honest.contributions, Contribution(12, "b", 999, 24, key, manifest))
+        order = replace(honest, contributions=contributions)
         made = merge_fragment(order, store, sleep=lambda _: None)
         store.delete(key)
         assert not isinstance(made, Abandoned), "the honest one is a quorum"

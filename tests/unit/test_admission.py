@@ -7,6 +7,7 @@ import math
 import pytest
 
 from decodiloco.syncer.admission import Admitted, Ignored, Unreadable, admit
+from decodiloco.syncer.offer_gates import payload_bytes
 from streams.envelope import Source
 from streams.events import DeltaRefused
 from streams.inbox import Letter
@@ -58,6 +59,7 @@ REFUSED = {
     "adopted: no version 1": {"adopted": (adopted(fragment=1, version=1),)},
     "held: no fragment 7": {"held": (adopted(fragment=7),)},
     "held: no version 1": {"held": (adopted(fragment=1, version=1),)},
+    "residuals: this run feeds none back": {"residuals": (3,)},
     "held: 900 tokens at step 2": {
         "held": (adopted(version=0, learner_step=2, tokens_trained=900),)
     },
@@ -70,6 +72,37 @@ def test_an_unsound_offer_is_refused_with_its_reason(desk: Desk, reason: str) ->
     assert isinstance(verdict, Admitted) and isinstance(verdict.event, DeltaRefused)
     assert verdict.event.reason.startswith(reason)
     assert verdict.event.said == 1
+
+
+@pytest.mark.parametrize(
+    ("residuals", "reason"),
+    [((4, 3), "not in order"), ((3, 3), "not in order"), ((3, 10**6), "nothing is at position")],
+)
+def test_residuals_are_positions_of_older_facts_in_order(
+    residuals: tuple[int, ...], reason: str
+) -> None:
+    desk = Desk(codecs={"delta": "int4"})
+    desk.join("a")
+    desk.open_round()
+    desk.train("a", 4)
+    named = manifest("x", 4000, "int4")
+    verdict = desk.say(desk.offer("a", 1, residuals=residuals, manifest=named))
+    assert isinstance(verdict, Admitted) and isinstance(verdict.event, DeltaRefused)
+    assert verdict.event.reason.startswith(f"residuals: {reason}")
+
+
+@pytest.mark.parametrize("codec", ["int8", "int4"])
+def test_an_offer_in_blocks_is_as_long_as_its_blocks_are(codec: str) -> None:
+    desk = Desk(codecs={"delta": codec})
+    desk.join("a")
+    desk.open_round()
+    desk.train("a", 4)
+    least = payload_bytes(desk.state.layout, 0, codec)
+    short = desk.say(desk.offer("a", 1, manifest=manifest("x", least, codec)))
+    assert isinstance(short, Admitted) and isinstance(short.event, DeltaRefused)
+    assert short.event.reason.startswith(f"size {least}")
+    word = desk.offer("a", 1, manifest=manifest("x", least + 200, codec))
+    assert desk.say(word) == Admitted(word)
 
 
 def test_steps_of_an_earlier_life_cannot_be_offered_by_a_new_one(desk: Desk) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from decodiloco.config import Config, load_config, parse_config
+from decodiloco.config import Codecs, Config, load_config, parse_config
 from decodiloco.errors import ConfigInvalid
 
 RUN: dict[str, Any] = {"name": "trial"}
@@ -33,6 +33,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
     assert (run.adoption.alpha, run.merge.staleness_versions_max) == (0.0, 1)
     assert run.adoption.carry is False
     assert (run.codecs.delta, run.codecs.fragment) == ("bf16", "fp32")
+    assert not run.codecs.feeds_back
     times = run.times
     assert (times.takeover_seconds, times.heartbeat_seconds, times.lost_seconds) == (2, 0.5, 10)
     assert (times.orphan_seconds_max, times.fetch_seconds_max) == (600, 30)
@@ -145,3 +146,12 @@ def test_to_carry_and_to_blend_are_not_set_together() -> None:
     told = "run.adoption: carry = true keeps all work of a learner, alpha = 0.5 a share of it"
     with pytest.raises(ConfigInvalid, match=re.escape(told)):
         config({"adoption": {"carry": True, "alpha": 0.5}})
+
+
+def test_int4_feeds_back_unless_told_otherwise_and_fp32_has_nothing_to_feed_back() -> None:
+    assert Codecs(delta="int4").feeds_back
+    assert not Codecs(delta="int4", feedback=False).feeds_back
+    assert not Codecs(delta="int8").feeds_back
+    assert Codecs(delta="bf16", feedback=True).feeds_back
+    with pytest.raises(ValueError, match="fp32 loses nothing"):
+        Codecs(delta="fp32", feedback=True)

@@ -19,6 +19,7 @@ from decodiloco.opening import Opening
 from decodiloco.store.blobs import Part
 from decodiloco.store.memory import MemoryStore
 from decodiloco.training.corpus import Corpus
+from replay.errors import Differs
 from replay.retrain.compare import fields_of
 from replay.retrain.outcome import Rerun
 from replay.retrain.report import report_lines, told_as_json, verdict
@@ -99,8 +100,10 @@ def first_told_adoption(run: TrainedRun) -> int:
         {"adoption": {"carry": True}},
         {"codecs": {"delta": "fp32"}},
         {"inner_steps": 8, "window": {"overlap": 2}},
+        {"codecs": {"delta": "int4"}},
+        {"codecs": {"delta": "int8", "feedback": True}, "adoption": {"carry": True}},
     ],
-    ids=["overwrite", "blend", "carry", "fp32", "overlap"],
+    ids=["overwrite", "blend", "carry", "fp32", "overlap", "int4", "int8 fed back"],
 )
 def test_every_delta_is_the_same_across_a_kill_a_return_and_borrowed_moments(settings):
     run = played(**settings)
@@ -117,6 +120,22 @@ def test_every_delta_is_the_same_across_a_kill_a_return_and_borrowed_moments(set
     assert (found.models.compared, found.models.identical) == (1, 1)
     assert found.stored_taken == 0 and found.first_difference is None and found.ok
     assert verdict(found) == f"PROVED: all {offers} deltas are identical, bit for bit"
+
+
+def test_residuals_go_on_across_a_kill_and_one_that_is_told_wrongly_is_found():
+    run = played(codecs={"delta": "int4"})
+    offers = {one.position: one.event for one in run.tape if isinstance(one.event, DeltaOffered)}
+    lives = [(offers[at], one) for one in offers.values() for at in one.residuals]
+    later = {one.learner for before, one in lives if before.incarnation < one.incarnation}
+    assert later == {"b"} and len(lives) > 10
+
+    number = next(place for place, one in enumerate(offers.values()) if one.residuals)
+    found = again(run, changed(run.tape, DeltaOffered, told(residuals=()), number))
+    assert not found.ok and found.first_broken is not None
+    assert found.first_broken.position == list(offers)[number]
+    strange = changed(run.tape, DeltaOffered, told(residuals=(2,)), number)
+    with pytest.raises(Differs, match="residual of 2, which is no merged offer of learner"):
+        again(run, strange)
 
 
 def test_training_again_reads_nothing_but_the_first_fragments(run: TrainedRun):

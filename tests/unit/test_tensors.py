@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from hypothesis import strategies as st
 from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.merge.exact import square_sum
 from decodiloco.store.codecs import decode, encode
-from decodiloco.store.header import CHUNK_BYTES, parse_header
+from decodiloco.store.header import CHUNK_BYTES, parse_header, render_header
 from decodiloco.store.open_store import open_store
 from decodiloco.store.tensors import (
     Encoded,
     encode_raw,
     encode_tensors,
+    encode_with_loss,
     open_tensors,
     read_raw,
     read_tensors,
@@ -74,6 +76,58 @@ def test_bf16_comes_back_as_its_codec_decodes_it() -> None:
     again = read_tensors(stored("bf16", blob), "blob", blob.manifest)
     for name, array in SMALL.items():
         assert again[name].tobytes() == decode(encode(array, "bf16"), "bf16").tobytes()
+
+
+@pytest.mark.parametrize("codec", ["int8", "int4"])
+def test_blocks_come_back_whole_and_in_ranges(codec: str) -> None:
+    large = {**SMALL, "ragged": numbers(2 * CHUNK_BYTES + 12_345, 4).reshape(1, -1)}
+    blob = encode_tensors(large, codec, squares=True)
+    opened = open_tensors(stored(codec, blob), "blob", blob.manifest)
+    for name, array in large.items():
+        values = decode(encode(array, codec), codec, array.size)
+        assert opened.shape(name) == array.shape
+        assert opened.squares(name) == square_sum(values)
+        assert opened.read(name).tobytes() == values.tobytes()
+        chunks = list(opened.chunks(name, 65_536))
+        assert np.concatenate([*chunks, values[:0]]).tobytes() == values.tobytes()
+
+
+def test_what_coding_lost_is_told_with_the_blob() -> None:
+    blob, lost = encode_with_loss(SMALL, "int4")
+    again = read_tensors(stored("lost", blob), "blob", blob.manifest)
+    assert whole(blob) == whole(encode_tensors(SMALL, "int4", squares=True))
+    for name, array in SMALL.items():
+        assert lost[name].tobytes() == (array - again[name]).reshape(-1).tobytes()
+
+
+IN_BLOCKS = {
+    "no shapes": lambda header: replace(header, shapes=None),
+    "a shape of more": lambda header: replace(header, shapes=((64, 64), *header.shapes[1:])),
+    "a shape of less": lambda header: replace(header, shapes=((0,), *header.shapes[1:])),
+    "too few shapes": lambda header: replace(header, shapes=header.shapes[1:]),
+    "a size below zero": lambda header: replace(header, shapes=((-1,), *header.shapes[1:])),
+}
+
+
+@pytest.mark.parametrize("change", IN_BLOCKS.values(), ids=IN_BLOCKS)
+def test_blocks_whose_shapes_do_not_fit_their_bytes_are_refused(change: Any) -> None:
+    blob = encode_tensors(SMALL, "int4", squares=True)
+    header = parse_header(bytes(blob.parts[0]), "blob")
+    payload = b"".join((render_header(change(header)), *map(bytes, blob.parts[1:])))
+    with pytest.raises(BlobCorrupt, match="blob blob: its"):
+        open_tensors(Bytes(payload), "blob", named(payload, "int4"))
+
+
+def test_a_strange_scale_is_named_with_its_blob_and_tensor() -> None:
+    blob = encode_tensors(SMALL, "int8", squares=True)
+    header = parse_header(bytes(blob.parts[0]), "blob")
+    rest = bytearray(b"".join(map(bytes, blob.parts[1:])))
+    rest[header.entries[1].start : header.entries[1].start + 2] = b"\x80\xff"
+    bent = render_header(replace(header, chunks=(blake3(bytes(rest)).digest(),))) + bytes(rest)
+    opened = open_tensors(Bytes(bent), "blob", named(bent, "int8"))
+    name = header.entries[1].name
+    with pytest.raises(BlobCorrupt, match=f"blob blob: {name}: a block's scale is 0xff80"):
+        opened.read(name)
 
 
 def test_a_blob_is_a_safetensors_file() -> None:
