@@ -122,6 +122,7 @@ def test_a_newer_life_of_a_learner_ends_the_older_one(hands: Terminals) -> None:
     assert "the same command joins again" in newer.log()
 
 
+@pytest.mark.long
 def test_learners_train_on_while_their_nats_server_is_dead(
     hands: Terminals, server: Server
 ) -> None:
@@ -144,6 +145,7 @@ def test_learners_train_on_while_their_nats_server_is_dead(
     assert hands.replay("verify", hands.config)[0] == 0
 
 
+@pytest.mark.long
 def test_an_evaluator_that_comes_late_is_heard_by_a_syncer_that_comes_later(
     hands: Terminals,
 ) -> None:

@@ -62,6 +62,7 @@ async def watched(cluster: RealCluster) -> AsyncGenerator[Follower, None]:
         await places.close()
 
 
+@pytest.mark.long
 def test_every_lie_is_refused_left_out_or_counted_and_training_goes_on(tmp_path: Path) -> None:
     gates = {"strikes": 0, "norm_extreme": "none"}  # else the liar is soon not heard any more
     with RealCluster(tmp_path, gates=gates) as cluster:

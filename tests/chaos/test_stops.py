@@ -98,6 +98,7 @@ class Screen:
         return bool(shown)
 
 
+@pytest.mark.long
 def test_a_demo_stopped_at_every_stage_leaves_nothing_and_is_continued(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     stages = (
