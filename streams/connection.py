@@ -6,6 +6,7 @@ Knows links and their deaths; nothing of tapes or inboxes.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Mapping
@@ -40,16 +41,20 @@ class Wire:
         self._keeper: asyncio.Task[None] | None = None
         self._why = ""
         self._closed = False
+        self._turn = random.randrange(len(self.door.address.servers))
 
     async def open(self) -> None:
-        """Connects for the first time. Raises ServerUnreachable after a few seconds at most."""
+        """Connects for the first time. Raises ServerUnreachable after a few seconds at most.
+
+        Each server is the first once: of several, one may hang.
+        """
         deadline = time.monotonic() + FIRST_SECONDS
-        while True:
+        for tries in itertools.count(1):
             try:
                 self._take_up(await self._open_link())
                 break
             except ServerUnreachable:
-                if time.monotonic() > deadline:
+                if tries >= len(self.door.address.servers) and time.monotonic() > deadline:
                     raise
             await asyncio.sleep(0.1)
         self._keeper = asyncio.create_task(self._keep(), name=f"nats link of {self.name}")
@@ -117,8 +122,10 @@ class Wire:
         return await (await self.link()).ask(call, body, region)
 
     async def _open_link(self) -> Link:
+        servers = self.door.address.servers
+        turn = self._turn = (self._turn + 1) % len(servers)
         link = Link(self.name, self.door, self._ready.clear)
-        await link.open()
+        await link.open([*servers[turn:], *servers[:turn]])
         return link
 
     def _take_up(self, link: Link) -> None:

@@ -13,7 +13,7 @@ import json
 import re
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -116,13 +116,18 @@ class Link:
         self._mailboxes: list[Mailbox] = []
         self._denied: dict[str, str] = {}
 
-    async def open(self) -> None:
-        """Connects, or raises ServerUnreachable or PermissionDenied; tried once."""
+    async def open(self, servers: Sequence[str]) -> None:
+        """Connects to the first server that takes a link; tried once.
+
+        One that takes it and says nothing uses up all the time, so let another be the first next
+        time. Raises ServerUnreachable or PermissionDenied.
+        """
         shown = self.door.address.shown
         options: dict[str, Any] = {
             "allow_reconnect": False,
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0.05,
+            "dont_randomize": True,  # the order is ours
             "connect_timeout": OPEN_SECONDS,
             "ping_interval": 3600,  # the wire pings
             "pending_size": PENDING_BYTES_MAX,
@@ -134,15 +139,14 @@ class Link:
         cancels = task.cancelling() if task else 0
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                servers = list(self.door.address.servers)
-                await self.client.connect(servers=servers, name=self._name, **options)
+                await self.client.connect(servers=list(servers), name=self._name, **options)
                 self._inbox = self.client.new_inbox()
                 await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         except (OSError, nats.errors.Error, TimeoutError) as error:
+            why = self.reason or _why_not_open(error)
             await self.close()
             if task and task.cancelling() > cancels:  # the client swallows it while it connects
                 raise asyncio.CancelledError from None
-            why = self.reason or plain(error)
             if _NOT_KNOWN.search(f"{why} {error}".lower()):
                 raise PermissionDenied(self.door.unknown()) from None
             raise ServerUnreachable(
@@ -334,6 +338,12 @@ def answer_of(subject: str, reply: Msg) -> dict[str, Any]:
             raise Silent(f"a server of the cluster is away for {subject}: {description}")
         raise Declined(subject, code, description)
     return cast(dict[str, Any], answer)
+
+
+def _why_not_open(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {OPEN_SECONDS:.0f} s"
+    return plain(error)
 
 
 def _about_tls(error: Exception, why: str) -> str:
