@@ -69,7 +69,6 @@ def demo(
 
 @app.command(
     epilog=examples(
-        "decodiloco up --config run.toml",
         "decodiloco up --config run.toml --learners 2 --syncers 1 --set end.steps=50",
         "decodiloco up --config run.toml --learners 2 --spot nights.csv",
     )

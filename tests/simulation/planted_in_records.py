@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from decodiloco.merge import gates, one_pass
+import numpy as np
+
+from decodiloco.merge import adding, gates, one_pass
 from decodiloco.merge.order import Merged
 from decodiloco.syncer import (
     drafting,
@@ -45,12 +47,12 @@ def _weight_of_steps() -> list[Change]:
 
 
 def _momentum_lost() -> list[Change]:
-    right = one_pass.outer_chunk
+    right = adding.step_piece
 
-    def wrong(chunk: Any, velocity: Any, gradient: Any, lr: float, mu: float) -> Any:
-        return right(chunk, None, gradient, lr, mu)
+    def wrong(parameter: Any, momentum: Any, *rest: Any) -> bool:
+        return right(parameter, None, *rest)
 
-    return [(one_pass, "outer_chunk", wrong)]
+    return [(adding, "step_piece", wrong)]
 
 
 def _momentum_lost_at_takeover() -> list[Change]:
@@ -163,14 +165,15 @@ def _no_answer_is_yes() -> list[Change]:
 
 
 def _merge_by_chance() -> list[Change]:
-    right = one_pass.outer_chunk
+    right = adding.step_piece
     calls = [0]
 
-    def wrong(chunk: Any, velocity: Any, gradient: Any, lr: float, mu: float) -> Any:
+    def wrong(*arrays: Any) -> bool:
+        *before, (lr, mu), stepped = arrays
         calls[0] += 1
-        return right(chunk, velocity, gradient, lr * (1 + 1e-6 * (calls[0] % 7)), mu)
+        return right(*before, (np.float32(lr * (1 + 1e-6 * (calls[0] % 7))), mu), stepped)
 
-    return [(one_pass, "outer_chunk", wrong)]
+    return [(adding, "step_piece", wrong)]
 
 
 def _final_model_is_kept() -> list[Change]:
