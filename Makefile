@@ -45,7 +45,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/tidy
 
-# Rooms with servers or processes run one test at a time and last (tests/conftest.py).
+# Rooms with servers or processes come last (tests/conftest.py); tests are handed out one by one.
 test: setup
 	$(BIN)/python -m pytest $(ROOMS:%=tests/%) -n 2 --dist loadgroup --no-loadscope-reorder \
 	  --cov --cov-config=tests/pure.coverage.ini --cov-report=term:skip-covered

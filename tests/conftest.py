@@ -1,4 +1,8 @@
-"""How the rooms are run: long tests only when asked for, servers and processes last, one by one."""
+"""How the rooms are run: long tests only when asked for, servers and processes last.
+
+Tests are handed out one at a time, so two of them may run servers or processes beside each other:
+each has its own folder, ports and processes, and must bear the other's load.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
     for item in items:
-        if room_of(item) in LAST_ROOMS:
-            item.add_marker(pytest.mark.xdist_group("servers"))
         if room_of(item) in UNMEASURED_ROOMS:
             item.add_marker(pytest.mark.no_cover)
     items.sort(

@@ -6,12 +6,15 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 Arrays = dict[str, npt.NDArray[np.float32]]
+
+_CUDA: Any = torch.cuda  # torch gives the constructors of its streams and events no types
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class HostBuffers:
         """Clones on the device, in order with training, then brings the clones home beside it."""
         device = next(iter(live.values())).device
         if self._stream is None:
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._stream = _CUDA.Stream(device)
         clones = {
             name: tensor.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             for name, tensor in live.items()
@@ -81,7 +84,7 @@ class HostBuffers:
             for name, clone in clones.items():
                 into[name].copy_(clone, non_blocking=True)
                 clone.record_stream(self._stream)
-            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived: torch.cuda.Event = _CUDA.Event()
             arrived.record(self._stream)
         return arrived
 

@@ -222,7 +222,8 @@ def test_a_new_life_without_its_checkpoint_goes_on_without_residuals() -> None:
     assert held(one) == []
 
 
-def test_what_the_last_life_offered_holds_its_residuals_until_it_has_an_end() -> None:
+def reborn_with_an_offer_waiting() -> tuple[Learner, int, int]:
+    """A life, the residual that it restored, and the last life's offer that holds it."""
     dead = Recorded()
     dead.join()
     first = merged_once(dead, 1)
@@ -235,6 +236,11 @@ def test_what_the_last_life_offered_holds_its_residuals_until_it_has_an_end() ->
     one.tell(told_of.Loaded((1, 0, 0, 0), b"m" * 16))
     one.tell(told_of.Restored((first,)))
     join_again(one)
+    return one, first, waiting
+
+
+def test_what_the_last_life_offered_holds_its_residuals_until_it_has_an_end() -> None:
+    one, _, waiting = reborn_with_an_offer_waiting()
     one.step(0)
     ask = next(ask for ask in owed_beside(one.state) if isinstance(ask, Offer))
     assert ask.copy.residuals == ()
@@ -245,18 +251,7 @@ def test_what_the_last_life_offered_holds_its_residuals_until_it_has_an_end() ->
 
 
 def test_a_residual_is_free_once_the_last_life_s_offer_is_superseded() -> None:
-    dead = Recorded()
-    dead.join()
-    first = merged_once(dead, 1)
-    stored(dead)
-    dead.open(5)
-    dead.step(0)
-    _, waiting = said(dead)
-
-    one = reborn(dead, dead.events)
-    one.tell(told_of.Loaded((1, 0, 0, 0), b"m" * 16))
-    one.tell(told_of.Restored((first,)))
-    join_again(one)
+    one, first, waiting = reborn_with_an_offer_waiting()
     one.close_window(5, superseded=(waiting,))
     one.merge(5)
     one.fetch()
