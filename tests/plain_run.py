@@ -55,6 +55,7 @@ class PlainRun:
         self.trained: dict[str, int] = {}
         self.lives: dict[str, int] = {}
         self.lost: set[str] = set()
+        self.quarantined: set[str] = set()
         self.ends: dict[int, str] = {}  # offer or refusal -> its end, "" while it has none
         self.offers: dict[int, DeltaOffered] = {}
         self.windows: dict[int, tuple[int, ...]] = {}
@@ -74,6 +75,11 @@ class PlainRun:
                 self._adopt(event.learner, event.adopted, event.reason == "finished")
                 self._trained(event.learner, event.tokens_trained)
                 self._die(event.learner)
+            case LearnerLost(reason="quarantined"):
+                self.lost.discard(event.learner)
+                self.quarantined.add(event.learner)
+                self._die(event.learner)
+                self._turn_away()
             case LearnerLost():
                 self.lost.add(event.learner)
             case DeltaOffered():
@@ -123,6 +129,7 @@ class PlainRun:
             for fragment in range(self.fragments):
                 self.tokens[event.learner, fragment] = []
         self.lives[event.learner] = position
+        self.quarantined.discard(event.learner)
         self.adopted[event.learner] = list(event.versions)
 
     def _offered(self, event: DeltaOffered, position: int) -> None:
@@ -170,6 +177,13 @@ class PlainRun:
             older = self.waiting(offer.learner, offer.fragment)[:-1]
             self.ends.update(dict.fromkeys(older, "superseded"))
             self.untold.update(older)
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        """Nothing of a quarantined life comes into another window."""
+        for learner in self.quarantined:
+            for fragment in range(self.fragments):
+                self.ends.update(dict.fromkeys(self.waiting(learner, fragment), "left_out"))
 
     def _merged(self, event: FragmentMerged) -> None:
         inside = self.windows.pop(event.round)

@@ -65,6 +65,8 @@ class HostBuffers:
     def taken(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
         """One float32 tensor as it stands now, in lent memory, when this returns."""
         memory, array = self._lend(tensor.detach())
+        if self._stream is not None:
+            self._stream.synchronize()  # a copy that nobody waited for may be on its way into it
         memory.copy_(tensor.detach())
         return array
 

@@ -25,6 +25,7 @@ def wild_opening(seed: int) -> Opening:
     kinds: list[dict[str, object]] = [
         {"fragments": 3, "quorum": 1},
         {"fragments": 3, "quorum": 2},
+        {"fragments": 3, "quorum": 1, "gates": {"strikes": 1}},
         {"fragments": 1, "quorum": 1, "window": {"overlap": 1}},
         {"fragments": 2, "quorum": 3, "learners_min": 3},
         {"fragments": 4, "quorum": 1, "inner_steps": 2, "window": {"overlap": 4}},
