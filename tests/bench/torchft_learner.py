@@ -20,6 +20,8 @@ from torchft.local_sgd import DiLoCo
 
 STEPS_PER_SYNC = 12
 WIDTH = 512  # four square layers: a million parameters
+GLOO_TIMEOUT = timedelta(seconds=5)  # survivors of a kill wait for as long; 60 by default
+MANAGER_TIMEOUT = timedelta(seconds=10)
 
 
 def main() -> None:
@@ -33,9 +35,10 @@ def main() -> None:
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     quorum = Manager(
-        pg=ProcessGroupGloo(timeout=timedelta(seconds=60)),
+        pg=ProcessGroupGloo(timeout=GLOO_TIMEOUT),
         load_state_dict=lambda held: None,
         state_dict=dict,
+        timeout=MANAGER_TIMEOUT,
         min_replica_size=1,
         use_async_quorum=False,
         rank=0,

@@ -96,6 +96,7 @@ def assert_replayed(hands: Terminals, server: Server) -> None:
         assert (code, json.loads(out.splitlines()[-1])["ok"]) == (0, True), err
 
 
+@pytest.mark.long
 def test_a_run_that_is_open_keeps_its_config(hands: Terminals) -> None:
     hands.types("open", "--config", hands.config)
     for role in ("open", "syncer", "learner", "evaluator"):
@@ -107,6 +108,7 @@ def test_a_run_that_is_open_keeps_its_config(hands: Terminals) -> None:
     assert (code, err) == (3, "decodiloco: run hand is open already; learners may join it\n")
 
 
+@pytest.mark.long
 def test_a_newer_life_of_a_learner_ends_the_older_one(hands: Terminals) -> None:
     hands.types("open", "--config", hands.config)
     hands.start("syncer", "syncer-1")
