@@ -144,12 +144,12 @@ class Stumbling:
         self._store = store
         self._trouble = trouble
 
-    def read(self, key: str, start: int, stop: int) -> bytes | memoryview:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> bytes | memoryview:
         self.reads.append(key)
         error = self._trouble(key, self.reads.count(key))
         if error is not None:
             raise error
-        return self._store.read(key, start, stop)
+        return self._store.read(key, start, stop, anew)
 
     def put(self, key: str, parts: Any) -> None:
         self._store.put(key, parts)

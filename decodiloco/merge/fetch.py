@@ -27,12 +27,12 @@ class PatientStore:
         self._sleep = sleep
         self._lock = threading.Lock()
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         """Exactly `stop - start` bytes, or the store's last BlobMissing or StoreUnreachable."""
         pause_seconds: float = MERGE_PAUSE_SECONDS
         while True:
             try:
-                return self._store.read(key, start, stop)
+                return self._store.read(key, start, stop, anew)
             except (BlobMissing, StoreUnreachable):
                 if not self._wait(pause_seconds):
                     raise

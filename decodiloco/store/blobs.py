@@ -35,8 +35,11 @@ class BlobStore(Protocol):
         blob or none, whatever happens to the writer.
         """
 
-    def read(self, key: str, start: int, stop: int) -> Part:
-        """Exactly `stop - start` bytes; raises BlobMissing, or BlobCorrupt when it is shorter."""
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
+        """Exactly `stop - start` bytes; raises BlobMissing, or BlobCorrupt when it is shorter.
+
+        `anew`: past any cache on the way, for a reader whose last bytes were not the blob's.
+        """
 
     def size(self, key: str) -> int | None:
         """How many bytes the blob has; None when it is not there."""

@@ -56,7 +56,7 @@ class LocalStore:
             _sync_folder(path.parent)
         check_same(key, held_bytes, size_bytes)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         path = self._path(key)
         with self._troubles(f"cannot give blob {key}"):
             try:

@@ -35,7 +35,7 @@ class MemoryStore:
             held = self._blobs.setdefault(checked_key(key), blob)
         check_same(key, len(held), size_bytes)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         blob = self._blobs.get(checked_key(key))
         if blob is None:
             raise BlobMissing(f"blob {key} is not in {self.url}")

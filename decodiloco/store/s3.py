@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from fsspec.asyn import sync
 from s3fs import S3FileSystem
 
 from decodiloco.errors import BlobMissing, ConfigInvalid, StoreUnreachable
@@ -126,7 +127,7 @@ class S3Store:
                 raise StoreUnreachable(f"{self._where(key)}: said to be there, but not found")
             check_same(key, held_bytes, size_bytes)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         path = self._path(key)
         if start == stop:
             held_bytes = self.size(key)
@@ -136,12 +137,12 @@ class S3Store:
             return b""
         assert 0 <= start < stop, (start, stop)
         if stop - start <= RANGE_BYTES_MAX:
-            return self._range(key, path, start, stop)
+            return self._range(key, path, start, stop, anew)
         whole = memoryview(bytearray(stop - start))
 
         def fill(begin: int) -> None:
             end = min(begin + RANGE_BYTES_MAX, stop)
-            whole[begin - start : end - start] = self._range(key, path, begin, end)
+            whole[begin - start : end - start] = self._range(key, path, begin, end, anew)
 
         self._in_threads(fill, range(start, stop, RANGE_BYTES_MAX))
         return whole.toreadonly()
@@ -223,19 +224,31 @@ class S3Store:
             self._call(key, method, **request)
         return True
 
-    def _range(self, key: str, path: str, start: int, stop: int) -> bytes:
-        attempt = partial(
-            self._files.cat_file,
-            f"{self.bucket}/{path}",
-            start=start,
-            end=stop,
-            timeout=self._attempt_seconds(stop - start),
-        )
-        got: bytes = self._until_answered(key, attempt)
+    def _range(self, key: str, path: str, start: int, stop: int, anew: bool = False) -> bytes:
+        seconds = self._attempt_seconds(stop - start)
+        if anew:
+            attempt = partial(sync, self._files.loop, self._anew, path, start, stop)
+        else:
+            place = f"{self.bucket}/{path}"
+            attempt = partial(self._files.cat_file, place, start=start, end=stop)
+        got: bytes = self._until_answered(key, partial(attempt, timeout=seconds))
         if len(got) > stop - start:
             raise StoreUnreachable(f"{self._where(key)}: this server does not read ranges")
         check_range(key, start, stop, start + len(got))
         return got
+
+    async def _anew(self, path: str, start: int, stop: int) -> bytes:
+        """Asks, in words of S3's own, that the answer say `no-cache`: a cache can look for that."""
+        answer = await self._files._call_s3(
+            "get_object",
+            Bucket=self.bucket,
+            Key=path,
+            Range=f"bytes={start}-{stop - 1}",
+            ResponseCacheControl="no-cache",
+        )
+        async with answer["Body"] as body:
+            whole: bytes = await body.read()
+        return whole
 
     def _call(self, key: str, method: str, **request: Any) -> Any:
         timeout = self._attempt_seconds(len(request.get("Body", b"")))

@@ -2,8 +2,8 @@
 
 The manifest's digest is the blake3 of the header, and the header holds the blake3 of each 8 MiB
 of payload: one digest commits to everything, and every ranged read is checked by itself.
-Knows the store only as something that reads ranges; waits for nothing and retries nothing but a
-chunk that came broken over the wire.
+Knows the store only as something that reads ranges; waits for nothing and retries nothing but
+what came broken over the wire, or out of a cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from decodiloco.store.header import (
 from streams.manifest import Manifest
 
 FIRST_READ_BYTES = 64 * 1024
-CHUNK_READS_MAX = 2
 RAW = "raw"
 
 _DTYPE_OF_CODEC = {"fp32": "F32", "bf16": "BF16", "int8": "U8", "int4": "U8"}
@@ -51,8 +50,8 @@ Floats = npt.NDArray[np.float32]
 class Ranges(Protocol):
     """The side of a BlobStore that is needed here."""
 
-    def read(self, key: str, start: int, stop: int) -> Part:
-        """Exactly `stop - start` bytes."""
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
+        """Exactly `stop - start` bytes; `anew` when those of before were broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +110,12 @@ def open_tensors(store: Ranges, key: str, manifest: Manifest) -> TensorBlob:
 
     Raises BlobMissing, or BlobCorrupt when it is not the blob that the manifest names.
     """
-    start = bytes(store.read(key, 0, min(FIRST_READ_BYTES, manifest.bytes)))
-    size = LENGTH_BYTES + int.from_bytes(start[:LENGTH_BYTES], "little")
-    if size > min(manifest.bytes, HEADER_BYTES_MAX) or len(start) < LENGTH_BYTES:
-        raise BlobCorrupt(f"blob {key}: a header of {size} bytes in {manifest.bytes}")
-    if size > len(start):
-        start += bytes(store.read(key, len(start), size))
-    if blake3(start[:size]).digest() != manifest.digest:
-        raise BlobCorrupt(f"blob {key}: its header does not match {manifest.digest.hex()[:16]}")
-    header = parse_header(start[:size], key)
+    try:
+        start = _header_bytes(store, key, manifest, anew=False)
+    except BlobCorrupt:
+        start = _header_bytes(store, key, manifest, anew=True)
+    size = len(start)
+    header = parse_header(start, key)
     if size + header.payload_bytes != manifest.bytes:
         raise BlobCorrupt(f"blob {key}: its tensors do not fill {manifest.bytes} bytes")
     wanted = _DTYPE_OF_CODEC.get(manifest.codec)
@@ -127,6 +123,19 @@ def open_tensors(store: Ranges, key: str, manifest: Manifest) -> TensorBlob:
     if any(entry.dtype not in known for entry in header.entries) or not _fits(header, manifest):
         raise BlobCorrupt(f"blob {key}: its tensors are not coded in {manifest.codec}")
     return TensorBlob(store, key, manifest, header)
+
+
+def _header_bytes(store: Ranges, key: str, manifest: Manifest, anew: bool) -> bytes:
+    """The first bytes of a blob up to its payload: what the manifest's digest is over."""
+    start = bytes(store.read(key, 0, min(FIRST_READ_BYTES, manifest.bytes), anew))
+    size = LENGTH_BYTES + int.from_bytes(start[:LENGTH_BYTES], "little")
+    if size > min(manifest.bytes, HEADER_BYTES_MAX) or len(start) < LENGTH_BYTES:
+        raise BlobCorrupt(f"blob {key}: a header of {size} bytes in {manifest.bytes}")
+    if size > len(start):
+        start += bytes(store.read(key, len(start), size, anew))
+    if blake3(start[:size]).digest() != manifest.digest:
+        raise BlobCorrupt(f"blob {key}: its header does not match {manifest.digest.hex()[:16]}")
+    return start[:size]
 
 
 def read_tensors(store: Ranges, key: str, manifest: Manifest) -> dict[str, Floats]:
@@ -247,13 +256,14 @@ class TensorBlob:
     def chunk(self, index: int, store: Ranges | None = None) -> memoryview:
         """One checked chunk, from another store if one is named; it is not kept.
 
-        A broken one is read once more: the wire may be at fault. Raises BlobMissing or BlobCorrupt.
+        A broken one is read once more, anew: the wire may be at fault, or a cache. Raises
+        BlobMissing or BlobCorrupt.
         """
         start = index * CHUNK_BYTES
         stop = min(start + CHUNK_BYTES, self._header.payload_bytes)
-        for _ in range(CHUNK_READS_MAX):
+        for anew in (False, True):
             read = (store or self._store).read(
-                self.key, self._payload_start + start, self._payload_start + stop
+                self.key, self._payload_start + start, self._payload_start + stop, anew
             )
             if blake3(read).digest() == self._header.chunks[index]:
                 return memoryview(read)

@@ -25,10 +25,10 @@ class Shelf:
     def put(self, key: str, parts: Sequence[Part]) -> None:
         self._blobs[key] = memoryview(b"".join(parts))
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         blob = self._blobs.get(key)
         if blob is None:
-            return self.behind.read(key, start, stop)
+            return self.behind.read(key, start, stop, anew)
         check_range(key, start, stop, len(blob))
         return blob[start:stop]
 
@@ -63,7 +63,7 @@ class OneBlob:
     def __init__(self, encoded: Encoded) -> None:
         self._blob = memoryview(b"".join(encoded.parts))
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         """Exactly these bytes."""
         return self._blob[start:stop]
 

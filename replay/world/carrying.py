@@ -233,7 +233,7 @@ class _Held:
     def put(self, key: str, parts: Sequence[Part]) -> None:
         self.blobs.append((key, parts))
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         raise AssertionError(f"{key} is not read here")
 
     def size(self, key: str) -> int | None:

@@ -105,7 +105,7 @@ class WorldStore:
         if "/delta/" in key:
             self._spoil(key)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         """Exactly these bytes."""
         self._may_fail(key)
         blob = self.blobs.get(key)
@@ -175,7 +175,7 @@ class QuietStore:
     def put(self, key: str, parts: Sequence[Part]) -> None:
         raise AssertionError(f"a checker stores nothing: {key}")
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         blob = self._blobs.get(key)
         if blob is None:
             raise BlobMissing(f"blob {key} is not in {self.url}")
@@ -207,9 +207,9 @@ class SeenStore:
         self._check(key)
         self._store.put(key, parts)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         self._check(key)
-        return self._store.read(key, start, stop)
+        return self._store.read(key, start, stop, anew)
 
     def size(self, key: str) -> int | None:
         self._check(key)

@@ -156,8 +156,8 @@ class TrappedStore:
             if f"/{room}/" in key:
                 self.trap.at(f"{name} stored")
 
-    def read(self, key: str, start: int, stop: int) -> bytes | memoryview:
-        payload = self.store.read(key, start, stop)
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> bytes | memoryview:
+        payload = self.store.read(key, start, stop, anew)
         if "/delta/" in key:
             self.trap.at("first byte fetched")
         return payload

@@ -45,9 +45,9 @@ class HangingStore:
         self._pass()
         self._behind.put(key, parts)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         self._pass()
-        return self._behind.read(key, start, stop)
+        return self._behind.read(key, start, stop, anew)
 
     def size(self, key: str) -> int | None:
         return self._behind.size(key)

@@ -38,10 +38,10 @@ class SlowStore:
     def put(self, key: str, parts: Sequence[Part]) -> None:
         self._behind.put(key, parts)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         if "/global/" in key:
             Event().wait(self._seconds)
-        return self._behind.read(key, start, stop)
+        return self._behind.read(key, start, stop, anew)
 
     def size(self, key: str) -> int | None:
         return self._behind.size(key)

@@ -32,9 +32,9 @@ class TroubledStore:
         self._fail()
         self._behind.put(key, parts)
 
-    def read(self, key: str, start: int, stop: int) -> bytes | memoryview:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> bytes | memoryview:
         self._fail()
-        return self._behind.read(key, start, stop)
+        return self._behind.read(key, start, stop, anew)
 
     def size(self, key: str) -> int | None:
         self._fail()

@@ -34,13 +34,13 @@ class Watched:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         with self._lock:
             self.reads[key, start] += 1
             first = self.reads[key, start] == 1
         if self._fails and self._fails in key and start > CHUNK_BYTES and first:
             raise BlobMissing(f"blob {key} is not there yet")
-        return self._store.read(key, start, stop)
+        return self._store.read(key, start, stop, anew)
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +93,10 @@ def test_what_a_reader_cannot_get_is_asked_for_once_more(
 
 def test_a_chunk_that_is_gone_leaves_its_delta_out(bench: FragmentBench, order: MergeOrder) -> None:
     class Gone(Watched):
-        def read(self, key: str, start: int, stop: int) -> Part:
+        def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
             if f"/{LAST}/" in key and start > CHUNK_BYTES:
                 raise BlobMissing(f"blob {key} is gone")
-            return super().read(key, start, stop)
+            return super().read(key, start, stop, anew)
 
     merged = merge_fragment(order, Gone(bench.store))
     assert isinstance(merged, Merged)

@@ -55,10 +55,10 @@ class FewBlobs(MemoryStore):
         self._full = full
         self._lost = lost
 
-    def read(self, key: str, start: int, stop: int) -> Part:
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         if self._lost in key:
             raise BlobMissing(f"blob {key} is not there")
-        return self._full.read(key, start, stop)
+        return self._full.read(key, start, stop, anew)
 
 
 def again(

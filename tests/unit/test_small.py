@@ -8,6 +8,7 @@ import pytest
 from blake3 import blake3
 
 from decodiloco.errors import BlobCorrupt, BlobMissing
+from decodiloco.store.blobs import Part
 from decodiloco.store.memory import MemoryStore
 from decodiloco.store.small import SMALL_BYTES_MAX, put_small, read_small
 from streams.manifest import Manifest
@@ -43,6 +44,17 @@ def test_altered_or_shortened_bytes_are_noticed(store: MemoryStore, stored: byte
 
     with pytest.raises(BlobCorrupt, match=key_of(manifest)):
         read_small(store, key_of(manifest), manifest)
+
+
+def test_bytes_that_a_cache_has_broken_are_read_again_past_it() -> None:
+    class Cached(MemoryStore):
+        def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
+            return super().read(key, start, stop) if anew else bytes(stop - start)
+
+    store = Cached("small-cached")
+    manifest = put_small(store, key_of, b"a report")
+
+    assert read_small(store, key_of(manifest), manifest) == b"a report"
 
 
 def test_a_missing_blob_is_named(store: MemoryStore) -> None:
