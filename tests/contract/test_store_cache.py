@@ -35,14 +35,18 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT
 
 
 class Link:
-    """The line to the store: what came over it since it was last asked."""
+    """The line to the store, a long one if need be: what came over it since it was last asked."""
 
     def __init__(self, proxy: Proxy) -> None:
+        self.seconds = 0.0
         self._bytes = 0
+        self._proxy = proxy
         proxy.hardship = self._passed
 
     def _passed(self, head: bytes, piece: bytes) -> bytes:
         self._bytes += len(piece)
+        if piece.startswith(b"HTTP/1.1"):
+            self._proxy.closed.wait(self.seconds)
         return piece
 
     def crossed(self) -> int:
@@ -112,6 +116,7 @@ def test_what_two_read_at_once_crosses_the_line_once(
     key, manifest, parts = merged(5 * CHUNK_BYTES // 8)  # two chunks and a half
     hub.put(key, parts)
     link.crossed()
+    link.seconds = 0.3  # so that the second asks while the first's bytes are on their way
 
     with ThreadPoolExecutor(2) as both:
         mine, other = both.map(lambda store: read_tensors(store, key, manifest)["w"], readers)

@@ -20,6 +20,7 @@ from decodiloco.local.s3_server import S3Server
 from decodiloco.local.settings import demo_tables
 from tests.geo.net import ROUND_TRIP_MS, Network
 from tests.geo.servers import GEO, GeoServer, free_ports
+from tests.geo.store_cache import StoreCache
 
 REGIONS = ("east", "west")
 STOP_SECONDS_MAX = 40.0
@@ -33,6 +34,7 @@ class GeoCluster:
         self.folder = folder
         self.networks = {name: Network(name, n) for n, name in enumerate(REGIONS, start=1)}
         self.servers: dict[str, GeoServer] = {}
+        self.caches: dict[str, StoreCache] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = ExitStack()
 
@@ -63,8 +65,8 @@ class GeoCluster:
             self._region(name, leaves, store)
         places = {"store": f"{self.s3.url}/runs", "store_endpoint": self.s3.endpoint}
         self.config = self._config("hub", {**places, "nats": self.hub.url, "region": "hub"})
-        here = {"store_endpoint": "http://127.0.0.1:8333", "nats": "nats://127.0.0.1:4222"}
         for name in REGIONS:
+            here = {"store_endpoint": self.caches[name].endpoint, "nats": "nats://127.0.0.1:4222"}
             self._config(name, {**places, **here, "region": name})
         self.run("open", "--config", self.toml("hub"))
         self.spawn("s1", "syncer", "--config", self.toml("hub"), "--id", "s1")
@@ -85,6 +87,9 @@ class GeoCluster:
         self._stack.callback(server.stop)
         server.await_told("JetStream using domains")
         self.servers[name] = server
+        kept = self.folder / f"cache-{name}"
+        cache = StoreCache(kept, "127.0.0.1:8334", "127.0.0.1:8333", network.within)
+        self.caches[name] = self._stack.enter_context(cache)
 
     def _line(self, name: str, ms: float, pairs: Sequence[str], within: Sequence[str]) -> None:
         words = (sys.executable, "-m", "tests.geo.delay", str(ms), *pairs)

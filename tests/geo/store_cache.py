@@ -18,6 +18,10 @@ from tests.geo.servers import GEO
 TEMPLATE = GEO / "store-cache.conf.template"
 READY_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 10.0
+LOGGED = (
+    *("request_method", "uri", "status", "upstream_cache_status", "upstream_status"),
+    *("body_bytes_sent", "upstream_bytes_received"),
+)
 FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
@@ -27,14 +31,18 @@ def missing() -> str:
 
 
 class Asked(NamedTuple):
-    """One request as the cache saw it: how it answered, and how the store did (`-`: not asked)."""
+    """One request as the cache saw it: how it answered, and how the store did (`-`: not asked).
+
+    Bytes: of the body that the reader got, and of all that came from the store for it.
+    """
 
     method: str
     path: str
     status: int
     how: str
     store_status: str
-    sent_bytes: int
+    body_bytes: int
+    store_bytes: int
 
 
 class StoreCache:
@@ -83,8 +91,9 @@ class StoreCache:
         """All requests so far, in the order in which they were answered."""
         lines = (self.folder / "access.log").read_text(encoding="utf-8").splitlines()
         found = []
-        for method, path, status, how, store, sent in (line.split() for line in lines):
-            found.append(Asked(method, path, int(status), how, store, int(sent)))
+        for method, path, status, how, store, body, came in (line.split("\t") for line in lines):
+            store_bytes = sum(int(each) for each in came.split(", ") if each != "-")
+            found.append(Asked(method, path, int(status), how, store, int(body), store_bytes))
         return found
 
     def entries(self) -> list[Path]:
@@ -98,10 +107,10 @@ class StoreCache:
     def _around(self) -> str:
         """What a server's own nginx.conf has around the file: here, all of it in one folder."""
         temporary = "\n".join(f"  {name}_temp_path {name};" for name in FOLDERS)
-        form = "$request_method $uri $status $upstream_cache_status $upstream_status"
+        form = "\t".join(f"${name}" for name in LOGGED)
         return (
             f"daemon off;\nuser {getuser()};\npid pid;\nworker_processes 1;\nevents {{}}\n"
-            f"http {{\n{temporary}\n  log_format asked '{form} $body_bytes_sent';\n"
+            f"http {{\n{temporary}\n  log_format asked '{form}';\n"
             f"  access_log access.log asked;\n  include store-cache.conf;\n}}\n"
         )
 

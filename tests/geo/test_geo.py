@@ -15,14 +15,17 @@ from itertools import pairwise
 
 import pytest
 
+from decodiloco.config import Run
 from decodiloco.training.gpt import build
 from replay import open_tape
 from streams.envelope import Envelope
 from streams.events import DeltaOffered, FragmentMerged, HardshipInjected, RoundOpened
 from streams.inbox import Inbox
 from streams.jetstream import Connection, connect
+from tests.bench.lines import by_utilisation, gradients_reduced, ours, streamed
+from tests.geo import net, store_cache
 from tests.geo.cluster import LEARNERS, REGIONS, GeoCluster
-from tests.geo.net import Counted, missing
+from tests.geo.net import Counted
 
 PHASES = 6
 PHASE_SECONDS = 20.0
@@ -31,10 +34,11 @@ CUT_SECONDS = 60.0
 CALM_SECONDS = 15.0
 BEGIN_SECONDS_MAX = 240.0
 RATIO_MAX = 1.05
+SHARE_MAX = 0.65  # of two learners one may skip a version, and each question has an answer
 MERGE_SECONDS_MAX = 2.0  # from a window's end to the next round, on a machine that is busy
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
-WHY_NOT = missing()
+WHY_NOT = net.missing() or store_cache.missing()
 
 
 class Steps:
@@ -166,8 +170,12 @@ def window_seconds(tape: list[Envelope]) -> float:
     return pace + max(each.grace_seconds_max for each in rounds) + MERGE_SECONDS_MAX
 
 
-def print_links(tape: list[Envelope], told: Told, parameters: int) -> None:
-    """Bytes a learner-step across each link, against an all-reduce between the regions."""
+def print_links(tape: list[Envelope], told: Told, run: Run, parameters: int) -> None:
+    """Bytes a learner-step across each link, against an all-reduce between the regions; then the
+    Gbit/s that this model wants of a link, at the steps' pace in this test.
+    """
+    methods = [gradients_reduced(parameters)]
+    methods += [streamed(parameters, bits, run.fragments, run.inner_steps) for bits in (16, 4)]
     begin, end = told.counted_seconds
     reduced = 2 * (len(REGIONS) - 1) / len(REGIONS) * 2 * parameters
     print(f"\n{parameters:,} parameters; all-reduce in bfloat16 between {len(REGIONS)} regions")
@@ -186,6 +194,16 @@ def print_links(tape: list[Envelope], told: Told, parameters: int) -> None:
                 f"{name}    {direction:9}  {each:18,.0f}  {other:23,.0f}  {other / each:5.1f}"
                 f"  {rate:.1f}"
             )
+            methods.append(ours(f"ours, {name}, {direction}", each * len(LEARNERS[name])))
+    step_seconds = (end - begin) * len(LEARNERS[REGIONS[-1]]) / steps
+    print(f"steps of {step_seconds:.3f} s")
+    print("\n".join(by_utilisation(methods, step_seconds)))
+
+
+def cached(cache: store_cache.StoreCache) -> tuple[int, int]:
+    """Bytes of merged fragments that a region's learners were given, and that came for them."""
+    asked = [each for each in cache.asked() if each.method == "GET" and "/global/" in each.path]
+    return sum(each.body_bytes for each in asked), sum(each.store_bytes for each in asked)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +220,14 @@ def test_a_region_that_is_cut_off_goes_on_and_loses_no_word(cluster: GeoCluster)
         assert cluster.processes[learner].wait(120) == 0, cluster.log(learner)[-2000:]
     proof = cluster.verified()
     tape = list(open_tape(str(cluster.folder / "geo.tape")))
-    print_links(tape, told, sum(p.numel() for p in build(cluster.config.run.model).parameters()))
+    run = cluster.config.run
+    print_links(tape, told, run, sum(p.numel() for p in build(run.model).parameters()))
+    shares = {}
+    for name, cache in cluster.caches.items():
+        given, came = cached(cache)
+        shares[name] = came / given
+        print(f"{name}: {given:,} bytes of fragments for its learners, {came:,} of them across "
+              f"the link ({shares[name]:.3f})")  # fmt: skip
 
     ratio = statistics.geometric_mean(told.ratios)
     print(f"step time, shaped over plain: {ratio:.3f} of {[round(r, 3) for r in told.ratios]}")
@@ -231,4 +256,5 @@ def test_a_region_that_is_cut_off_goes_on_and_loses_no_word(cluster: GeoCluster)
                 assert each.version > seen[each.fragment], "a version went back"
                 seen[each.fragment] = each.version
     assert gap <= window, "the other region's merges must not wait for one that is cut off"
+    assert max(shares.values()) <= SHARE_MAX, "of two learners' fragments one copy should cross"
     assert ratio <= RATIO_MAX
