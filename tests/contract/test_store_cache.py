@@ -9,8 +9,11 @@ import secrets
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -24,7 +27,7 @@ from decodiloco.store.tensors import encode_tensors, read_tensors
 from streams.manifest import Manifest
 from tests.contract.proxy import Proxy
 from tests.geo.servers import free_ports
-from tests.geo.store_cache import StoreCache, missing
+from tests.geo.store_cache import Asked, StoreCache, missing
 
 MIB = 1024 * 1024
 QUESTION_BYTES_MAX = 4096
@@ -137,7 +140,7 @@ def test_a_later_reader_costs_a_question_and_no_bytes(
     read_tensors(readers[1], key, manifest)
 
     assert 0 < link.crossed() < QUESTION_BYTES_MAX
-    assert [(each.how, each.store_status) for each in cache.asked()[-2:]] == [
+    assert [(each.how, each.store_status) for each in asked_of(cache)[-2:]] == [
         ("REVALIDATED", "304"),
         ("REVALIDATED", "304"),
     ]
@@ -205,7 +208,7 @@ def test_only_what_several_learners_read_is_kept(
         readers[0].read(f"geo/{kind}0123456789abcdef", 1, 3)
 
     assert len(cache.entries()) == 3
-    assert {each.how for each in cache.asked() if each.method == "HEAD"} == {"BYPASS", "-"}
+    assert {each.how for each in asked_of(cache) if each.method == "HEAD"} == {"BYPASS", "-"}
 
 
 @pytest.mark.parametrize("place", ["header", "chunk"])
@@ -220,13 +223,22 @@ def test_bytes_broken_in_the_cache_are_told_and_got_past(
     again = read_tensors(readers[1], key, manifest)["w"]
 
     assert again.tobytes() == good.tobytes()
-    assert "BYPASS" in {each.how for each in cache.asked() if each.method == "GET"}
+    assert "BYPASS" in {each.how for each in asked_of(cache) if each.method == "GET"}
     await_stale(cache)
     link.crossed()
     read_tensors(readers[0], key, manifest)
     assert link.crossed() < QUESTION_BYTES_MAX, (
         "what came past the cache is kept in the place of what was broken"
     )
+
+
+def asked_of(cache: StoreCache) -> list[Asked]:
+    """All that it was asked. nginx notes a request after its last byte has gone, and before it
+    turns to the next one: so we send that.
+    """
+    with suppress(HTTPError):
+        urlopen(cache.endpoint, timeout=10)
+    return [each for each in cache.asked() if each.path != "/"]
 
 
 def spoil(cache: StoreCache, part: bytes) -> None:
