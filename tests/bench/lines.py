@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from replay.goodput.bandwidth import Traffic, gigabits_needed, traffics
+from tests.bench.figures import written
 
 REGIONS = 2
 UTILISATIONS = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -45,7 +46,7 @@ def by_utilisation(what: Sequence[Traffic], step_seconds: float) -> Iterator[str
     yield "| Gbit/s | " + " | ".join(f"{each:.0%}" for each in UTILISATIONS) + " |"
     yield "|---" * (1 + len(UTILISATIONS)) + "|"
     for each in what:
-        figures = (f"{value:.3g}" for value in needed(each, step_seconds))
+        figures = (written(value) for value in needed(each, step_seconds))
         yield f"| {each.name} | " + " | ".join(figures) + " |"
 
 
@@ -59,5 +60,5 @@ def by_model(what: Sequence[Traffic], utilisation: float) -> Iterator[str]:
     yield "|---" * (1 + len(MODELS)) + "|"
     for each in what:
         one = gigabits_needed(each, utilisation, 1.0, REGIONS)
-        figures = (f"{one * parameters / 1e9 / seconds:.3g}" for parameters, seconds in MODELS)
+        figures = (written(one * parameters / 1e9 / seconds) for parameters, seconds in MODELS)
         yield f"| {each.name} | " + " | ".join(figures) + " |"

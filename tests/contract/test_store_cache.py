@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
 from urllib.error import HTTPError
@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
-from decodiloco.errors import BlobCorrupt, BlobMissing, StoreDenied
+from decodiloco.errors import BlobCorrupt, BlobMissing, StoreDenied, StoreUnreachable
 from decodiloco.local.s3_server import S3Server
 from decodiloco.store import s3
 from decodiloco.store.header import CHUNK_BYTES
@@ -26,8 +26,9 @@ from decodiloco.store.s3 import Access, S3Store
 from decodiloco.store.tensors import encode_tensors, read_tensors
 from streams.manifest import Manifest
 from tests.contract.proxy import Proxy
+from tests.contract.test_doors_tls import certify
 from tests.geo.servers import free_ports
-from tests.geo.store_cache import Asked, StoreCache, missing
+from tests.geo.store_cache import Asked, Nginx, StoreCache, missing
 
 MIB = 1024 * 1024
 QUESTION_BYTES_MAX = 4096
@@ -230,6 +231,35 @@ def test_bytes_broken_in_the_cache_are_told_and_got_past(
     assert link.crossed() < QUESTION_BYTES_MAX, (
         "what came past the cache is kept in the place of what was broken"
     )
+
+
+@pytest.mark.parametrize("authority", ["", "stranger"])
+def test_a_store_behind_https_is_reached_if_its_certificate_is_believed(
+    s3_server: S3Server, hub: S3Store, url: str, tmp_path: Path, authority: str
+) -> None:
+    key, manifest, parts = merged(1000)
+    hub.put(key, parts)
+    for place in (tmp_path, tmp_path / "stranger"):
+        place.mkdir(exist_ok=True)
+        certify(place)
+    near, far = free_ports(2)
+    behind = f"""server {{
+      listen 127.0.0.1:{far} ssl;
+      ssl_certificate {tmp_path}/server.pem;
+      ssl_certificate_key {tmp_path}/server.key;
+      location / {{ proxy_pass {s3_server.endpoint}; proxy_set_header Host $http_host; }}
+    }}"""
+    trusted = tmp_path / authority / "ca.pem"
+    with (
+        Nginx(tmp_path / "https", behind),
+        StoreCache(tmp_path / "cache", f"127.0.0.1:{near}", f"127.0.0.1:{far}", trusted=trusted),
+        closing(S3Store(url, f"http://localhost:{near}", limit_seconds=1.0)) as reader,
+    ):
+        if not authority:
+            assert read_tensors(reader, key, manifest)["w"].size == 1000
+        else:
+            with pytest.raises(StoreUnreachable, match="Bad Gateway"):
+                read_tensors(reader, key, manifest)
 
 
 def asked_of(cache: StoreCache) -> list[Asked]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from getpass import getuser
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tests.geo.servers import GEO
 
@@ -23,6 +23,7 @@ LOGGED = (
     *("body_bytes_sent", "upstream_bytes_received"),
 )
 FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+Self = TypeVar("Self", bound="Nginx")
 
 
 def missing() -> str:
@@ -45,23 +46,30 @@ class Asked(NamedTuple):
     store_bytes: int
 
 
-class StoreCache:
-    """One nginx between readers at `listen` and a store, both `host:port`. A context manager.
+class Nginx:
+    """One nginx that serves what a file says, all of it in one folder. A context manager.
 
-    `within` goes before its command. Temporary files and the cache are in `folder`.
+    `within` goes before its command.
     """
 
-    def __init__(self, folder: Path, listen: str, store: str, within: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, served: str, within: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.listen, self.within = folder, listen, within
-        self.cache_dir = folder / "cache"
-        told = {"LISTEN": listen, "STORE": store, "CACHE_DIR": self.cache_dir, "CACHE_SIZE": "1g"}
-        (folder / "store-cache.conf").write_text(filled(told), encoding="utf-8")
-        (folder / "nginx.conf").write_text(self._around(), encoding="utf-8")
+        self.folder = folder
+        self._errors = folder / "error.log"
+        around = (*within, "nginx", "-p", str(folder), "-c", "nginx.conf", "-e", str(self._errors))
+        self._command = around
+        (folder / "served.conf").write_text(served, encoding="utf-8")
+        temporary = "\n".join(f"  {name}_temp_path {name};" for name in FOLDERS)
+        form = "\t".join(f"${name}" for name in LOGGED)
+        (folder / "nginx.conf").write_text(
+            f"daemon off;\nuser {getuser()};\npid pid;\nworker_processes 1;\nevents {{}}\n"
+            f"http {{\n{temporary}\n  log_format asked '{form}';\n"
+            f"  access_log access.log asked;\n  include served.conf;\n}}\n",
+            encoding="utf-8",
+        )
 
-    def __enter__(self) -> StoreCache:
-        command = (*self.within, "nginx", "-p", str(self.folder), "-c", "nginx.conf")
-        self._process = subprocess.Popen((*command, "-e", str(self._errors)))
+    def __enter__(self: Self) -> Self:
+        self._process = subprocess.Popen(self._command)
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not (self.folder / "pid").exists():
             assert time.monotonic() < deadline, "nginx did not come up"
@@ -83,6 +91,35 @@ class StoreCache:
             self._process.kill()
             self._process.wait()
 
+
+class StoreCache(Nginx):
+    """The cache between readers at `listen` and a store, both `host:port`.
+
+    `trusted` is the file of who signs for a store behind https.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        listen: str,
+        store: str,
+        within: Sequence[str] = (),
+        trusted: Path | None = None,
+    ) -> None:
+        self.listen = listen
+        self.cache_dir = folder / "cache"
+        told = {
+            "LISTEN": listen,
+            "CACHE_DIR": self.cache_dir,
+            "CACHE_SIZE": "1g",
+            "STORE": store,
+            "STORE_SCHEME": "https" if trusted else "http",
+            "STORE_CA": trusted,
+        }
+        text = TEMPLATE.read_text(encoding="utf-8")
+        served = re.sub(r"\$\{([A-Z_]+)\}", lambda found: str(told[found[1]]), text)
+        super().__init__(folder, served, within)
+
     @property
     def endpoint(self) -> str:
         return f"http://{self.listen}"
@@ -99,23 +136,3 @@ class StoreCache:
     def entries(self) -> list[Path]:
         """The files of what is kept."""
         return sorted(path for path in self.cache_dir.rglob("*") if path.is_file())
-
-    @property
-    def _errors(self) -> Path:
-        return self.folder / "error.log"
-
-    def _around(self) -> str:
-        """What a server's own nginx.conf has around the file: here, all of it in one folder."""
-        temporary = "\n".join(f"  {name}_temp_path {name};" for name in FOLDERS)
-        form = "\t".join(f"${name}" for name in LOGGED)
-        return (
-            f"daemon off;\nuser {getuser()};\npid pid;\nworker_processes 1;\nevents {{}}\n"
-            f"http {{\n{temporary}\n  log_format asked '{form}';\n"
-            f"  access_log access.log asked;\n  include store-cache.conf;\n}}\n"
-        )
-
-
-def filled(told: dict[str, object]) -> str:
-    """The shipped file with its variables, as envsubst fills them in."""
-    text = TEMPLATE.read_text(encoding="utf-8")
-    return re.sub(r"\$\{([A-Z_]+)\}", lambda found: str(told[found[1]]), text)

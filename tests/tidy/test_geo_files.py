@@ -9,10 +9,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from decodiloco.config import load_config
 from decodiloco.keys import ACCOUNTS, FIRST, Wanted, make_keys
 from streams.nats_server import find_binary
+from tests.tidy.compose import VARIABLE
 from tests.tidy.house import ROOT, text_of
 
 GEO = ROOT / "deploy" / "geo"
@@ -24,6 +26,10 @@ VARIABLES = {
     "REGION": "east",
     "HUB_LEAF": "nats://hub.example:7422",
     "RUN": "geo",
+}
+CACHE_VARIABLES = {
+    *("LISTEN", "STORE", "STORE_SCHEME", "STORE_CA", "CACHE_DIR", "CACHE_SIZE"),
+    *("NGINX_IMAGE", "CACHE_PORT"),
 }
 
 
@@ -55,8 +61,23 @@ def test_nats_server_accepts_it_and_syncs_always(name: str, tmp_path: Path) -> N
     assert "sync_interval: always" in text
     used = set(re.findall(r"\$([A-Z_]+)", text))
     told_of = set(re.findall(r"`([A-Z_]+)`", text_of("deploy/geo/README.md")))
-    assert used <= told_of <= variables.keys()
+    assert used <= told_of <= variables.keys() | CACHE_VARIABLES
     assert (ACCOUNTS in text) == name.endswith("-secure.conf")
+
+
+def test_the_cache_takes_the_variables_that_are_told_of_wherever_it_runs() -> None:
+    used = set(re.findall(r"\$\{([A-Z_]+)\}", text_of("deploy/geo/store-cache.conf.template")))
+    page = text_of("deploy/geo/README.md")
+    (filled,) = re.findall(r"envsubst '(.*?)'", page)
+    (given,) = re.findall(r"export (.*?)\nenvsubst", page, re.DOTALL)
+    service = yaml.safe_load(text_of("deploy/geo/store-cache.yaml"))["services"]["store-cache"]
+    asked = set(VARIABLE.findall(text_of("deploy/geo/store-cache.yaml")))
+
+    assert used | {name for name, _ in asked} == CACHE_VARIABLES
+    assert used == set(re.findall(r"[A-Z_]+", filled)) == set(re.findall(r"([A-Z_]+)=", given))
+    assert used == service["environment"].keys()
+    assert ("NGINX_IMAGE", "nginx:1.28-alpine") in asked
+    assert "./store-cache.conf.template:" in service["volumes"][0]
 
 
 def test_the_run_has_a_region_for_the_hub_and_the_pages_name_the_others() -> None:
