@@ -66,7 +66,7 @@ compose-test: setup
 compose-chaos: setup
 	$(BIN)/python -m pytest tests/containers/test_chaos.py --long -s
 
-# A hub and two regions in network namespaces, one of them cut off; wants root, ip and tc.
+# A hub and two regions in network namespaces, one of them cut off; wants root, ip, tc and nginx.
 geo-test: setup
 	$(BIN)/python -m pytest tests/geo --long -s
 
