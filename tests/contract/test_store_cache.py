@@ -253,7 +253,7 @@ def test_a_store_behind_https_is_reached_if_its_certificate_is_believed(
     with (
         Nginx(tmp_path / "https", behind),
         StoreCache(tmp_path / "cache", f"127.0.0.1:{near}", f"127.0.0.1:{far}", trusted=trusted),
-        closing(S3Store(url, f"http://localhost:{near}", limit_seconds=1.0)) as reader,
+        closing(S3Store(url, f"http://localhost:{near}", limit_seconds=10.0)) as reader,
     ):
         if not authority:
             assert read_tensors(reader, key, manifest)["w"].size == 1000
