@@ -21,7 +21,7 @@ from torchft.local_sgd import DiLoCo
 STEPS_PER_SYNC = 12
 WIDTH = 512  # four square layers: a million parameters
 GLOO_TIMEOUT = timedelta(seconds=5)  # survivors of a kill wait for as long; 60 by default
-MANAGER_TIMEOUT = timedelta(seconds=10)
+VOTE_TIMEOUT = timedelta(seconds=10)
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         pg=ProcessGroupGloo(timeout=GLOO_TIMEOUT),
         load_state_dict=lambda held: None,
         state_dict=dict,
-        timeout=MANAGER_TIMEOUT,
+        timeout=VOTE_TIMEOUT,
         min_replica_size=1,
         use_async_quorum=False,
         rank=0,

@@ -14,6 +14,7 @@ from tests.wild_run import Life, WildRun
 
 # What a sound learner may be told, and nothing else.
 EXPECTED = {"old incarnation", "not finite", "overlaps", "too old", "the run is closed"}
+DISTRUSTED = "quarantined (direction"  # of a run whose gates look: drawn deltas go their own ways
 JOIN_RACES = ("joins at step", "the run is closed")
 
 seeds = st.integers(0, 2**32)
@@ -76,7 +77,10 @@ def no_step_is_merged_twice(run: WildRun) -> None:
 def test_no_history_merges_a_step_twice_or_breaks_the_count(seed: int) -> None:
     run = wild(seed)
     no_step_is_merged_twice(run)
-    assert set(run.syncer.plain.refusals) <= EXPECTED
+    told = set(run.syncer.plain.refusals)
+    if run.opening.run.gates.strikes:
+        told = {refusal for refusal in told if not refusal.startswith(DISTRUSTED)}
+    assert told <= EXPECTED
     assert [r for r in run.syncer.unreadable if not r.startswith(JOIN_RACES)] == []
 
 
