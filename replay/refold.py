@@ -6,8 +6,9 @@ that each merge recorded, and that a fact makes sense where it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from decodiloco.opening import Opening, opening_fault
 from decodiloco.syncer.machine import begin, fold
@@ -15,10 +16,11 @@ from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import RULES, State
 from replay.errors import Differs, RulesUnknown
 from streams.envelope import Envelope
-from streams.events import FragmentMerged, RunOpened, SyncerTookOver
+from streams.events import Fact, FragmentMerged, RunOpened, SyncerTookOver
+from streams.frozen import made
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Folded:
     """One fact, with the state before and after it."""
 
@@ -42,7 +44,7 @@ def refold(
         if inspect is not None:
             inspect(state, envelope)
         after = next_state(state, envelope)
-        yield Folded(state, envelope, after)
+        yield made(Folded, before=state, envelope=envelope, after=after)
         state = after
 
 
@@ -53,23 +55,9 @@ def next_state(state: State, envelope: Envelope) -> State:
     """
     event = envelope.event
     position = envelope.position
-    if isinstance(event, RunOpened):
-        fault = opening_fault(event, state.opening)
-        if fault is not None:
-            raise Differs(fault, position)
-    if isinstance(event, RunOpened | SyncerTookOver) and event.rules != RULES:
-        raise RulesUnknown(
-            f"position {position}: written by rules {event.rules}, and this build knows rules "
-            f"{RULES}; install the decodiloco whose rules are {event.rules}"
-        )
-    if isinstance(event, FragmentMerged):
-        found = state_digest(state)
-        if found != event.state_digest:
-            raise Differs(
-                f"the state before this merge has digest {found.hex()[:16]}, the syncer recorded "
-                f"{event.state_digest.hex()[:16]}; the fold is not what it was",
-                position,
-            )
+    check = CHECKS.get(type(event))
+    if check is not None:
+        check(state, event, position)
     try:
         return fold(state, envelope)
     except (AssertionError, LookupError, ValueError) as error:
@@ -77,3 +65,36 @@ def next_state(state: State, envelope: Envelope) -> State:
         raise Differs(
             f"{event.kind} cannot follow from what stands before ({told})", position
         ) from error
+
+
+def _check_opening(state: State, event: RunOpened, position: int) -> None:
+    fault = opening_fault(event, state.opening)
+    if fault is not None:
+        raise Differs(fault, position)
+    _check_rules(state, event, position)
+
+
+def _check_rules(_: State, event: RunOpened | SyncerTookOver, position: int) -> None:
+    if event.rules != RULES:
+        raise RulesUnknown(
+            f"position {position}: written by rules {event.rules}, and this build knows rules "
+            f"{RULES}; install the decodiloco whose rules are {event.rules}"
+        )
+
+
+def _check_digest(state: State, event: FragmentMerged, position: int) -> None:
+    found = state_digest(state)
+    if found != event.state_digest:
+        raise Differs(
+            f"the state before this merge has digest {found.hex()[:16]}, the syncer recorded "
+            f"{event.state_digest.hex()[:16]}; the fold is not what it was",
+            position,
+        )
+
+
+CHECKS: Mapping[type[Fact], Callable[[State, Any, int], None]] = {
+    RunOpened: _check_opening,
+    SyncerTookOver: _check_rules,
+    FragmentMerged: _check_digest,
+}
+"""What is checked of a fact before it is folded, and the machine trusts while a run is live."""

@@ -8,11 +8,11 @@ it, or dropped if none did; else lost, when the life that trained it ended; else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from streams.frozen import replace
+from streams.frozen import made, replace
 
 Fate = Literal["merged", "left_out", "refused", "superseded", "dropped", "lost"]
 Paint = Callable[["Span"], "Span"]
@@ -60,6 +60,9 @@ class Account:
 
     def offered(self, begin: int, end: int, position: int) -> Account:
         """An admitted offer at `position` covers tokens begin + 1 .. end."""
+        if begin == self._reach and begin < end:  # as mostly: tokens of which nothing is said yet
+            span = made(Span, begin=begin, end=end, offer=position, fate=None, by=0, gone="")
+            return self._with((*self.spans, span))
         return self._painted(begin, end, lambda span: replace(span, offer=position))
 
     def refused(self, begin: int, end: int, position: int) -> Account:
@@ -72,12 +75,15 @@ class Account:
 
     def settle(self, offer: int, fate: Fate, learner_step: int = 0) -> Account:
         """An offer in flight came to its end: merged, left out or superseded."""
-        spans = [_settled(span, offer, fate) for span in self.spans]
         step = max(self.merged_step, learner_step) if fate == "merged" else self.merged_step
-        return self._compacted(spans, step)
+        if fate == "merged" and len(self.spans) == 1 and self.spans[0].offer == offer:
+            return self._counting("merged", self.spans[0].end, step)
+        return self._compacted([_settled(span, offer, fate) for span in self.spans], step)
 
     def adopted(self, tokens: int) -> Account:
         """A merged version overwrote all work up to this token."""
+        if not self.spans and tokens > self.settled_tokens:  # as mostly: none of it was offered
+            return self._counting("dropped", tokens, self.merged_step)
         return self._painted(
             self.settled_tokens,
             tokens,
@@ -104,11 +110,36 @@ class Account:
 
     def totals(self) -> dict[Fate, int]:
         """Tokens of each settled fate; trained minus their sum is open."""
-        sums = dict(zip(FATES, self.counts, strict=True))
-        for span in self.spans:
-            if span.settled is not None:
-                sums[span.settled] += span.end - span.begin
-        return sums
+        return dict(zip(FATES, self.settled, strict=True))
+
+    @property
+    def settled(self) -> tuple[int, ...]:
+        """Tokens of each settled fate, in the order of FATES."""
+        if len(self.spans) < 2:  # the first is never settled, else it would be counted
+            return self.counts
+        return _counted(self.counts, [span for span in self.spans if span.settled is not None])
+
+    @property
+    def _reach(self) -> int:
+        """The last token of which anything is said."""
+        return self.spans[-1].end if self.spans else self.settled_tokens
+
+    def _with(self, spans: tuple[Span, ...]) -> Account:
+        return made(
+            Account,
+            merged_step=self.merged_step,
+            settled_tokens=self.settled_tokens,
+            counts=self.counts,
+            spans=spans,
+        )
+
+    def _counting(self, fate: Fate, end: int, merged_step: int) -> Account:
+        """With all tokens up to `end` settled, those that were not in this fate."""
+        counts = list(self.counts)
+        counts[_PLACES[fate]] += end - self.settled_tokens
+        return made(
+            Account, merged_step=merged_step, settled_tokens=end, counts=tuple(counts), spans=()
+        )
 
     def _painted(self, begin: int, end: int, paint: Paint) -> Account:
         begin = max(begin, self.settled_tokens)
@@ -123,7 +154,7 @@ class Account:
 
     def _cut(self, begin: int, end: int) -> Iterator[Span]:
         """The spans, with a border at begin and at end, and reaching to end."""
-        reach = self.spans[-1].end if self.spans else self.settled_tokens
+        reach = self._reach
         borders = (begin, end)
         for span in self.spans:
             yield from _split(span, borders)
@@ -132,17 +163,30 @@ class Account:
 
     def _compacted(self, spans: list[Span], merged_step: int) -> Account:
         """With these spans: those settled at the front are counted, like ones become one."""
-        counts, settled, done = list(self.counts), self.settled_tokens, 0
-        for span in spans:
-            fate = span.settled
-            if fate is None:
-                break
-            counts[_PLACES[fate]] += span.end - span.begin
-            settled = span.end
+        done = 0
+        while done < len(spans) and spans[done].settled is not None:
             done += 1
+        counts, settled_tokens = self.counts, self.settled_tokens
+        if done:
+            counts, settled_tokens = _counted(counts, spans[:done]), spans[done - 1].end
         rest = _joined(spans[done:])
-        assert not rest or rest[0].begin == settled, "an account has a gap"
-        return Account(merged_step, settled, tuple(counts), rest)
+        assert not rest or rest[0].begin == settled_tokens, "an account has a gap"
+        return made(
+            Account,
+            merged_step=merged_step,
+            settled_tokens=settled_tokens,
+            counts=counts,
+            spans=rest,
+        )
+
+
+def _counted(counts: Iterable[int], settled: Iterable[Span]) -> tuple[int, ...]:
+    """The counts with the tokens of these settled spans."""
+    sums = list(counts)
+    for span in settled:
+        assert span.settled is not None
+        sums[_PLACES[span.settled]] += span.end - span.begin
+    return tuple(sums)
 
 
 def _settled(span: Span, offer: int, fate: Fate) -> Span:
@@ -162,6 +206,8 @@ def _split(span: Span, borders: tuple[int, ...]) -> Iterator[Span]:
 
 
 def _joined(spans: list[Span]) -> tuple[Span, ...]:
+    if len(spans) < 2:
+        return tuple(spans)
     kept: list[Span] = []
     for span in spans:
         if kept and _are_alike(kept[-1], span):

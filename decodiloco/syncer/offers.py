@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from operator import methodcaller
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from decodiloco.syncer.fates import Account, Fate
 from decodiloco.syncer.grace import average
-from decodiloco.syncer.state import Learner, Offer, State
+from decodiloco.syncer.in_flight import Offer
+from decodiloco.syncer.state import Learner, State
 from streams.events import DeltaOffered, DeltaRefused
-from streams.frozen import replace
+from streams.frozen import made, replace
 from streams.parts import Adoption
 
 UNTOLD_MAX = 4096  # superseded offers that still have to be told; beyond, the oldest are not
@@ -24,39 +26,65 @@ def offered(state: State, event: DeltaOffered) -> State:
     this learner that still waits for the same fragment is superseded.
     """
     before, carry = state.learners[event.learner], state.config.adoption.carry
-    earlier = (a for a in event.adopted if a.learner_step < event.learner_step)
-    later = (a for a in event.adopted if a.learner_step >= event.learner_step)
-    learner = adopted(before, earlier, carry)
-    begin, end = event.tokens_trained - event.tokens, event.tokens_trained
-    if carry:  # an offer holds all that its learner has: what is from before it was overwritten
-        learner = _account(learner, event.fragment, methodcaller("adopted", begin))
-    covers = methodcaller("offered", begin, end, state.position)
-    learner = _account(learner, event.fragment, covers)
-    learner = adopted(learner, later, carry)
+    told = sorted(event.adopted, key=_in_order)
+    versions, anchor_steps = _anchors(before, told)
     learner = replace(
-        learner,
+        before,
         status="live",
         said=event.said,
-        learner_step=max(learner.learner_step, event.learner_step),
-        tokens_trained=max(learner.tokens_trained, event.tokens_trained),
+        learner_step=max(before.learner_step, event.learner_step, _reached(told)),
+        tokens_trained=max(before.tokens_trained, event.tokens_trained, _trained(told)),
         cursor=event.cursor if event.learner_step >= before.learner_step else before.cursor,
         loss=event.loss,
-        step_seconds=average(learner.step_seconds, event.step_seconds),
-        upload_seconds=average(learner.upload_seconds, event.upload_seconds),
-        fetch_seconds=_fetch_average(learner.fetch_seconds, event.adopted),
+        step_seconds=average(before.step_seconds, event.step_seconds),
+        upload_seconds=average(before.upload_seconds, event.upload_seconds),
+        fetch_seconds=_fetch_average(before.fetch_seconds, event.adopted),
+        adopted=versions,
+        anchor_steps=anchor_steps,
+        accounts=_accounts(before, event, told, state.position, carry),
     )
-    revived = state.learners[event.learner].status != "live"
-    older = [
-        offer.position for offer in state.waiting(event.fragment) if offer.learner == event.learner
-    ]
+    older = _older(state, event)
     state = replace(
         state,
         learners={**state.learners, event.learner: learner},
-        liveness_changed=state.position if revived else state.liveness_changed,
+        liveness_changed=state.liveness_changed if before.status == "live" else state.position,
+        offers=state.offers.also(_offer(event, state.position)),
     )
-    state = superseded(state, event.fragment, older)
-    offer = Offer(
-        position=state.position,
+    return superseded(state, event.fragment, older) if older else state
+
+
+def _accounts(
+    learner: Learner, event: DeltaOffered, told: Sequence[Adoption], position: int, carry: bool
+) -> tuple[Account, ...]:
+    """The accounts once this offer covers its tokens, and adoptions overwrote theirs."""
+    accounts = list(learner.accounts)
+    since = bisect_left(told, event.learner_step, key=_step)
+    if not carry:
+        _overwritten(accounts, told[:since])
+    begin, end = event.tokens_trained - event.tokens, event.tokens_trained
+    account = accounts[event.fragment]
+    if carry:  # an offer holds all that its learner has: what is from before it was overwritten
+        account = account.adopted(begin)
+    accounts[event.fragment] = account.offered(begin, end, position)
+    if not carry:
+        _overwritten(accounts, told[since:])
+    return tuple(accounts)
+
+
+def _older(state: State, event: DeltaOffered) -> list[int]:
+    """What this learner has offered for the fragment before, and waits for a window still."""
+    held = state.offers.of(event.fragment).values()
+    ours = [offer.position for offer in held if offer.learner == event.learner]
+    if not ours:  # as mostly
+        return ours
+    waiting = [offer.position for offer in state.waiting(event.fragment)]
+    return [position for position in ours if position in waiting]
+
+
+def _offer(event: DeltaOffered, position: int) -> Offer:
+    return made(
+        Offer,
+        position=position,
         learner=event.learner,
         incarnation=event.incarnation,
         round=event.round,
@@ -67,7 +95,6 @@ def offered(state: State, event: DeltaOffered) -> State:
         tokens=event.tokens,
         manifest=event.manifest,
     )
-    return replace(state, offers={**state.offers, offer.position: offer})
 
 
 def refused(state: State, event: DeltaRefused) -> State:
@@ -85,13 +112,10 @@ def refused(state: State, event: DeltaRefused) -> State:
         status="live" if revived else before.status,
     )
     if not event.reason.startswith(UNBELIEVED) and event.fragment < len(learner.accounts):
-        learner = _account(
-            learner,
-            event.fragment,
-            lambda account: account.refused(
-                event.tokens_trained - event.tokens, event.tokens_trained, state.position
-            ),
+        account = learner.accounts[event.fragment].refused(
+            event.tokens_trained - event.tokens, event.tokens_trained, state.position
         )
+        learner = replace(learner, accounts=_with(learner.accounts, event.fragment, account))
     return replace(
         state,
         learners={**state.learners, event.learner: learner},
@@ -115,41 +139,66 @@ def adopted(learner: Learner, adoptions: Iterable[Adoption], carry: bool) -> Lea
 
     Under *carry* work that is in no merge yet is not overwritten: its next offer holds it.
     """
-    told = sorted(adoptions, key=lambda a: (a.learner_step, a.fragment, a.version))
-    if not told:
-        return learner
-    versions, steps = list(learner.adopted), list(learner.anchor_steps)
+    told = sorted(adoptions, key=_in_order)
+    versions, anchor_steps = _anchors(learner, told)
     accounts = list(learner.accounts)
-    for one in told:
-        versions[one.fragment], steps[one.fragment] = one.version, one.learner_step
-        if not carry:
-            accounts[one.fragment] = accounts[one.fragment].adopted(one.tokens_trained)
+    if not carry:
+        _overwritten(accounts, told)
     return replace(
         learner,
-        adopted=tuple(versions),
-        anchor_steps=tuple(steps),
+        adopted=versions,
+        anchor_steps=anchor_steps,
         accounts=tuple(accounts),
-        learner_step=max(learner.learner_step, *(one.learner_step for one in told)),
-        tokens_trained=max(learner.tokens_trained, *(one.tokens_trained for one in told)),
+        learner_step=max(learner.learner_step, _reached(told)),
+        tokens_trained=max(learner.tokens_trained, _trained(told)),
     )
+
+
+def _anchors(learner: Learner, told: Sequence[Adoption]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """For each fragment the version in the live parameters, and the step of its adoption."""
+    if not told:
+        return learner.adopted, learner.anchor_steps
+    versions, steps = list(learner.adopted), list(learner.anchor_steps)
+    for one in told:
+        versions[one.fragment], steps[one.fragment] = one.version, one.learner_step
+    return tuple(versions), tuple(steps)
+
+
+def _overwritten(accounts: list[Account], told: Sequence[Adoption]) -> None:
+    """Puts into their places the accounts whose live work these adoptions overwrote."""
+    for one in told:
+        accounts[one.fragment] = accounts[one.fragment].adopted(one.tokens_trained)
+
+
+def _reached(told: Sequence[Adoption]) -> int:
+    return told[-1].learner_step if told else 0  # they are in order
+
+
+def _trained(told: Sequence[Adoption]) -> int:
+    return max([one.tokens_trained for one in told]) if told else 0
+
+
+_step = attrgetter("learner_step")
+_in_order = attrgetter("learner_step", "fragment", "version")
 
 
 def superseded(state: State, fragment: int, positions: Iterable[int]) -> State:
     """These waiting offers fall away; the fragment's next window tells it."""
-    for position in positions:
-        state = settled(state, position, "superseded")
-        told = (*state.superseded, (position, fragment))
-        state = replace(state, superseded=told[-UNTOLD_MAX:])
-    return state
+    gone = tuple(positions)
+    state = settled(state, ((position, "superseded") for position in gone))
+    told = (*state.superseded, *((position, fragment) for position in gone))
+    return replace(state, superseded=told[-UNTOLD_MAX:])
 
 
 def turned_away(state: State) -> State:
     """What quarantined learners have offered and waits for a window is left out of all of them."""
     inside = frozenset(position for one in state.rounds.values() for position in one.offers)
-    for position in sorted(state.offers.keys() - inside):
-        if state.learners[state.offers[position].learner].status == "quarantined":
-            state = settled(state, position, "left_out")
-    return state
+    gone = [
+        position
+        for position, offer in state.offers.items()
+        if position not in inside and state.learners[offer.learner].status == "quarantined"
+    ]
+    return settled(state, ((position, "left_out") for position in gone))
 
 
 def newest_only(state: State, fragment: int) -> State:
@@ -162,25 +211,23 @@ def newest_only(state: State, fragment: int) -> State:
     return superseded(state, fragment, older)
 
 
-def settled(state: State, position: int, fate: Fate) -> State:
-    """An offer comes to its end."""
-    offer = state.offers[position]
-    learner = _account(
-        state.learners[offer.learner],
-        offer.fragment,
-        lambda account: account.settle(position, fate, offer.learner_step),
-    )
-    return replace(
-        state,
-        learners={**state.learners, offer.learner: learner},
-        offers={key: other for key, other in state.offers.items() if key != position},
-    )
+def settled(state: State, ends: Iterable[tuple[int, Fate]]) -> State:
+    """Offers, by their positions, come to their ends."""
+    learners, gone = dict(state.learners), []
+    for position, fate in ends:
+        offer = state.offers[position]
+        learner = learners[offer.learner]
+        account = learner.accounts[offer.fragment].settle(position, fate, offer.learner_step)
+        accounts = _with(learner.accounts, offer.fragment, account)
+        learners[offer.learner] = replace(learner, accounts=accounts)
+        gone.append(offer)
+    return replace(state, learners=learners, offers=state.offers.without(gone))
 
 
-def _account(learner: Learner, fragment: int, change: Callable[[Account], Account]) -> Learner:
-    accounts = list(learner.accounts)
-    accounts[fragment] = change(accounts[fragment])
-    return replace(learner, accounts=tuple(accounts))
+def _with(accounts: tuple[Account, ...], fragment: int, account: Account) -> tuple[Account, ...]:
+    changed = list(accounts)
+    changed[fragment] = account
+    return tuple(changed)
 
 
 def _fetch_average(old: float | None, adoptions: Iterable[Adoption]) -> float | None:
