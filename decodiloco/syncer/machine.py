@@ -13,6 +13,7 @@ from decodiloco.opening import Opening
 from decodiloco.syncer import horizon, offers, rounds
 from decodiloco.syncer.fates import Account
 from decodiloco.syncer.state import RULES, Learner, Merged, State
+from streams.chain import Chain
 from streams.envelope import Envelope, Source
 from streams.errors import ChainBroken
 from streams.events import (
@@ -40,7 +41,6 @@ from streams.events import (
     WindowClosed,
 )
 from streams.frozen import replace
-from streams.tape import Chain
 
 
 def begin(opening: Opening) -> State:

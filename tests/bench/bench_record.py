@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from streams.chain import Chain
 from streams.codec import decode_envelope, encode_envelope, encode_event
 from streams.events import Event
-from streams.tape import Chain
 from tests.bench.figures import Figure, rate_of
 from tests.builders import RUN, offered, opened, tape_of
 
