@@ -14,9 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+
+import psutil
 
 from replay.place import open_tape
 from streams.events import (
@@ -65,9 +68,8 @@ def figures(quick: bool) -> Iterator[Figure]:
         return
     yield from _commands([*COMMANDS, *IMPORTED], goes=5)
     with tempfile.TemporaryDirectory() as cache:
-        fresh = _demo({"NUMBA_CACHE_DIR": cache})
-    warm = _demo({})
-    for name, parts in (("", warm), (", nothing compiled before", fresh)):
+        fresh = demo_parts({"NUMBA_CACHE_DIR": cache})
+    for name, parts in (("", demo_parts({})), (", nothing compiled before", fresh)):
         told = ", ".join(f"{part} {seconds:.1f}" for part, seconds in parts.items())
         yield Figure(f"start: demo to its first merge{name}", parts["merge"], "s", None, told)
 
@@ -123,8 +125,11 @@ def _modules(name: str) -> int:
     return int(told.stdout.splitlines()[-1])
 
 
-def _demo(environment: Mapping[str, str]) -> dict[str, float]:
-    """Seconds from the demo's start to each part of its way to the first merge."""
+def demo_parts(environment: Mapping[str, str]) -> dict[str, float]:
+    """Seconds from a demo's start to each part of its way to the first merge.
+
+    And `processor`: what all of its processes together had taken when two merges were stored.
+    """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "demo"
         began = time.time()
@@ -145,11 +150,13 @@ def _demo(environment: Mapping[str, str]) -> dict[str, float]:
         )
         try:
             _until_merged(folder, demo)
+            processor_seconds = _processor_seconds(demo.pid)
         finally:
             demo.send_signal(signal.SIGINT)
             demo.wait(60.0)
         server = (folder / "nats" / "port").stat().st_mtime
-        return {"server": server - began, **_parts(folder, began)}
+        parts = {"server": server - began, **_parts(folder, began)}
+        return {**parts, "processor": processor_seconds}
 
 
 def _until_merged(folder: Path, demo: subprocess.Popen[bytes]) -> None:
@@ -159,6 +166,18 @@ def _until_merged(folder: Path, demo: subprocess.Popen[bytes]) -> None:
         assert demo.poll() is None, "the demo ended by itself"
         assert time.monotonic() < deadline, f"no merge in {DEMO_SECONDS_MAX:.0f} s"
         time.sleep(0.05)
+
+
+def _processor_seconds(pid: int) -> float:
+    """Of a process, of those of its children that have ended, and of those that live."""
+    demo = psutil.Process(pid)
+    ended = demo.cpu_times()
+    seconds = ended.children_user + ended.children_system
+    for process in (demo, *demo.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            used = process.cpu_times()
+            seconds += used.user + used.system
+    return float(seconds)
 
 
 def _parts(folder: Path, began: float) -> dict[str, float]:
