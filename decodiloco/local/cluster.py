@@ -201,7 +201,7 @@ class Cluster:
     def _may_come_later(self, role: Role) -> bool:
         """Whether the first round does without it: its start would slow that of the learners."""
         standbys = syncer_ids(self._size.syncers)[1:]
-        return role.name in (*standbys, "evaluator", "archive")
+        return role.name in (*standbys, "archive")
 
     def _look_for_rounds(self, envelope: Envelope) -> None:
         if isinstance(envelope.event, RoundOpened | RunClosing):

@@ -58,25 +58,22 @@ def tables_of(taken: Mapping[str, Any]) -> dict[str, str]:
 
 
 def pictures_of(taken: Mapping[str, Any]) -> dict[str, str]:
-    """One picture: what a fact and a merge cost the one syncer as learners come."""
-    ticks = tuple((float(m), str(m)) for m in sorted({int(p["learners"]) for p in taken["record"]}))
-    lines = [
+    """One picture: the one thing in the record that grows with M times P."""
+    points = taken["record"]
+    ticks = tuple((float(m), f"{m:g}") for m in sorted({p["learners"] for p in points}))
+    lines = tuple(
         Series(
-            f"{name}, P {fragments}",
+            f"P = {fragments:g}",
             tuple(
-                Point(p["learners"], 1e6 * p[figure])
-                for p in taken["record"]
+                Point(p["learners"], 1e3 * p["digest_seconds"])
+                for p in points
                 if p["fragments"] == fragments
             ),
-            dashed=figure == "digest_seconds",
         )
-        for figure, name in (("fold_seconds", "fold"), ("digest_seconds", "digest"))
-        for fragments in sorted({p["fragments"] for p in taken["record"]})
-    ]
-    chart = Chart(
-        "A fact folded, a state digested", "learners", "µs of the processor", ticks, tuple(lines)
+        for fragments in sorted({p["fragments"] for p in points})
     )
-    return {"record": svg_of(chart)}
+    title, unit = "A state digested, once a merge", "ms of the processor"
+    return {"digest": svg_of(Chart(title, "learners", unit, ticks, lines))}
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
