@@ -67,7 +67,7 @@ def figures(quick: bool) -> Iterator[Figure]:
     if quick:
         yield from _commands(["decodiloco --help", "replay show"], goes=3)
         return
-    yield from _commands([*COMMANDS, *IMPORTED], goes=5)
+    yield from _commands([*COMMANDS, *IMPORTED], goes=4)
     with tempfile.TemporaryDirectory() as cache:
         fresh = demo_parts({"NUMBA_CACHE_DIR": cache})
     for name, parts in (("", demo_parts({})), (", nothing compiled before", fresh)):
