@@ -7,10 +7,6 @@ import json
 import time
 from contextlib import aclosing
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 from decodiloco.config import Times
 from decodiloco.status_view import Followed, Report, followed, lines_of, report_of
 from decodiloco.times import REFRESH_SECONDS, listen_seconds, silent_seconds
@@ -70,6 +66,10 @@ async def watch(address: Address, as_json: bool) -> None:
 
 
 async def _show(visit: Visit, told: Followed, heard: Heard, as_json: bool) -> None:
+    from rich.console import Console  # once, without a screen, it is not needed
+    from rich.live import Live
+    from rich.text import Text
+
     console = Console()
     is_screen = console.is_terminal and not console.is_dumb_terminal and not as_json
     with Live(console=console, auto_refresh=False) if is_screen else _Plain() as live:

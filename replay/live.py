@@ -9,10 +9,11 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
 
 from streams.address import address_of
+from streams.chain import Chain
 from streams.envelope import Envelope
 from streams.errors import StreamMissing, Trouble
 from streams.jetstream import connect
-from streams.tape import Chain, Tape
+from streams.tape import Tape
 
 T = TypeVar("T")
 

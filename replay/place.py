@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-from decodiloco.archive.segments import archived, listed
-from decodiloco.config import Config, load_config
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
 from replay.errors import PlaceSilent, PlaceUnknown
@@ -23,6 +21,9 @@ from streams.envelope import Envelope
 from streams.errors import AskedWrongly, BadName, Failure, ServerUnreachable, Trouble
 from streams.events import RunOpened
 from streams.subjects import checked
+
+if TYPE_CHECKING:
+    from decodiloco.config import Config
 
 PLACES = (
     "a run folder, a run.toml, nats://host:port/run, a tape file, or an archive, s3://bucket/run"
@@ -71,6 +72,8 @@ class Place:
 
             return read_live(self.url, self.run)
         if self.archive is not None:
+            from decodiloco.archive.segments import archived  # nor does the archive's
+
             return archived(self.open_archive(), self.run)
         assert self.path is not None
         return read_tape_file(self.path)
@@ -154,7 +157,7 @@ def find_live(place: str | Path, store: str | None = None, endpoint: str | None 
             f"{without_user(text)}: a live run is a folder with a {CONFIG_NAME}, a run.toml, "
             "or nats://host:port/run"
         )
-    config = load_config(config_path)
+    config = _config(config_path)
     stores = _stores_of(config, config_path, store, endpoint)
     return Place(config.run.name, url=config.here.nats_door, stores=stores)
 
@@ -181,7 +184,7 @@ def _folder(folder: Path, store: str | None, endpoint: str | None) -> Place:
 
 def _configured(path: Path, store: str | None, endpoint: str | None) -> Place:
     """The live server if it answers and holds this very run, else the tape file beside."""
-    config = load_config(path)
+    config = _config(path)
     run, url = config.run.name, config.here.nats_door
     tape = path.parent / TAPE_NAME
     stores = _stores_of(config, path, store, endpoint)
@@ -205,7 +208,7 @@ def _archived(silent: Place) -> Place:
     assert url is not None
     place = replace(silent, archive=url, note=f"{silent.note}; reading its archive in {url}")
     try:
-        is_there = not _is_gone(url) and bool(listed(place.open_archive(), run))
+        is_there = not _is_gone(url) and _is_archived(place)
     except Trouble as error:
         raise PlaceSilent(f"run {run}: {silent.note}; {error}") from None
     if not is_there:
@@ -222,9 +225,21 @@ def _archive(text: str, store: str | None, endpoint: str | None) -> Place:
     place = Place(
         checked(run, "run"), stores=Stores(store or url, None, None, endpoint), archive=url
     )
-    if _is_gone(url) or not listed(place.open_archive(), run):
+    if _is_gone(url) or not _is_archived(place):
         raise PlaceUnknown(f"{without_user(text)}: no archive of a run {run} is there")
     return place
+
+
+def _is_archived(place: Place) -> bool:
+    from decodiloco.archive.segments import listed
+
+    return bool(listed(place.open_archive(), place.run))
+
+
+def _config(path: Path) -> Config:
+    from decodiloco.config import load_config  # a tape file is read without any config
+
+    return load_config(path)
 
 
 def _stores_of(config: Config, path: Path, store: str | None, endpoint: str | None) -> Stores:

@@ -18,12 +18,12 @@ from typing import BinaryIO
 from blake3 import blake3
 
 from replay.errors import PlaceUnknown, TapeCorrupt
+from streams.chain import Chain
 from streams.codec import ENVELOPE_BYTES_MAX, decode_envelope, pack, unpack
 from streams.envelope import Envelope
 from streams.errors import BadName, Unreadable
 from streams.framing import COUNT, LENGTH, SEAL_BYTES, begin, encode_seal
 from streams.subjects import checked
-from streams.tape import Chain
 
 MAGIC = b"decodiloco tape\n"
 VERSION = 1

@@ -17,10 +17,10 @@ from blake3 import blake3
 
 from replay.errors import TapeFileBusy, Unwritable
 from replay.tape_file import Header, Scan, encode_header
+from streams.chain import Chain
 from streams.codec import encode_envelope
 from streams.envelope import Envelope
 from streams.framing import encode_record, encode_seal
-from streams.tape import Chain
 
 
 class TapeWriter:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from blake3 import blake3
 
+from streams.chain import Chain
 from streams.codec import ENVELOPE_BYTES_MAX, decode_envelope, encode_envelope, pack, unpack
 from streams.envelope import Envelope
 from streams.errors import BadName, ChainBroken, SegmentCorrupt, Unreadable
 from streams.framing import LENGTH, SEAL_BYTES, begin, encode_record, encode_seal
 from streams.subjects import checked
-from streams.tape import Chain
 
 MAGIC = b"decodiloco part\n"
 VERSION = 1

@@ -20,12 +20,13 @@ from decodiloco.times import (
     ARCHIVE_QUIET_SECONDS,
 )
 from decodiloco.visit import Address, visited
+from streams.chain import Chain
 from streams.envelope import Envelope
 from streams.errors import ServerUnreachable, Trouble
 from streams.events import RunClosed
 from streams.known_end import altered, shorter
 from streams.segment import FACTS_MAX
-from streams.tape import BATCH_MAX, Chain, Tape, read_surely
+from streams.tape import BATCH_MAX, Tape, read_surely
 
 LOOKS_MAX = 4  # a leader that was deposed a moment ago may still answer, from its past
 

@@ -23,6 +23,7 @@ from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import named_by, opening_key
 from decodiloco.store.open_store import open_store
 from decodiloco.store.small import read_small
+from streams.chain import Chain
 from streams.envelope import Envelope
 from streams.errors import SegmentCorrupt, Trouble
 from streams.events import (
@@ -35,7 +36,7 @@ from streams.events import (
     RunOpened,
 )
 from streams.permissions import Identity
-from streams.tape import BATCH_MAX, Chain, Stored, Tape, append_surely
+from streams.tape import BATCH_MAX, Stored, Tape, append_surely
 
 
 @dataclass(slots=True)

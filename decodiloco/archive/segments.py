@@ -14,11 +14,11 @@ from blake3 import blake3
 from decodiloco.errors import BlobMissing
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import archive_key, prefixes_of
+from streams.chain import Chain
 from streams.envelope import Envelope
 from streams.errors import SegmentCorrupt
 from streams.manifest import Manifest
 from streams.segment import SEGMENT_BYTES_MAX, Segment, decode_segment, encode_segment
-from streams.tape import Chain
 
 CODEC = "segment"
 

@@ -45,7 +45,9 @@ from decodiloco.times import (
     faded_seconds,
 )
 from decodiloco.visit import records_to
+from streams.envelope import Envelope
 from streams.errors import StreamMissing, Trouble
+from streams.events import RoundOpened, RunClosing
 from streams.inbox import Inbox
 from streams.nats_server import NatsServer
 
@@ -72,6 +74,7 @@ class Cluster:
         self._heard_seconds = 0.0
         self._evaluator_heard = asyncio.Event()
         self._learners_there = asyncio.Event()
+        self._round_opened = asyncio.Event()
         self._read: tuple[str, int] = "", 0  # of our inbox: its life, and how far syncers came
         self._is_new = config_there(folder) is None
 
@@ -141,6 +144,7 @@ class Cluster:
         now = asyncio.get_running_loop().time()
         async for envelope in records_to(places.tape, last, self.story.position):
             self.story.hear(envelope, now)
+            self._look_for_rounds(envelope)
             source = envelope.source
             if source is not None and source.inbox == self._config.here.region:
                 self._read = source.life, source.sequence
@@ -186,11 +190,22 @@ class Cluster:
         """Keeps a process. A syncer ends with its run: one is needed again by a late evaluator."""
         if role.name in syncer_ids(self._size.syncers):
             await self._learners_there.wait()
+        if self._may_come_later(role):
+            await self._round_opened.wait()
         await self._supervisor.keep(role)
         while role.name in syncer_ids(self._size.syncers):
             await self._evaluator_heard.wait()
             self._evaluator_heard.clear()
             await self._supervisor.keep(role)
+
+    def _may_come_later(self, role: Role) -> bool:
+        """Whether the first round does without it: its start would slow that of the learners."""
+        standbys = syncer_ids(self._size.syncers)[1:]
+        return role.name in (*standbys, "archive")
+
+    def _look_for_rounds(self, envelope: Envelope) -> None:
+        if isinstance(envelope.event, RoundOpened | RunClosing):
+            self._round_opened.set()
 
     async def _meet(self, inbox: Inbox) -> None:
         """Until syncers may start: in the middle of a closing, not before learners are back.
@@ -238,6 +253,7 @@ class Cluster:
             async for envelope in facts:
                 self._heard_seconds = loop.time()
                 line = self.story.hear(envelope, loop.time())
+                self._look_for_rounds(envelope)
                 if line is not None:
                     self._display.note(line)
 

@@ -7,9 +7,7 @@ The numpy form of all this is `rules.add_up`, `direction.Listener` and `outer.ou
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -17,39 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from decodiloco.merge.compiled import Coded, add_piece, step_piece
+from decodiloco.merge.crew import Crew
 from decodiloco.merge.direction import Heard
 from decodiloco.merge.exact import BLOCK_ELEMENTS, CHUNK_ELEMENTS, Floats, rounded, tree_sum
 from decodiloco.merge.rules import Plan, Total
-
-AHEAD = 2  # pieces that wait for each thread
 
 Scalar = TypeVar("Scalar", np.float32, np.uint16)
 
 _NO_VOICES = np.empty(0)
 _NO_HISTORY = np.empty(0, np.float32)
-
-
-class Crew:
-    """Who does the pieces: the calling thread, or a pool of others."""
-
-    def __init__(self, pool: ThreadPoolExecutor | None = None, count: int = 0) -> None:
-        self._pool = pool
-        self._waiting_max = AHEAD * count
-        self._waiting: deque[Future[None]] = deque()
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Does it now, or has it done; what another thread raises is raised by a later call."""
-        if self._pool is None:
-            work()
-            return
-        if len(self._waiting) >= self._waiting_max:
-            self._waiting.popleft().result()
-        self._waiting.append(self._pool.submit(work))
-
-    def finish(self) -> None:
-        """Waits until all is done."""
-        while self._waiting:
-            self._waiting.popleft().result()
 
 
 def add_up(

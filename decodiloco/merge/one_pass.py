@@ -11,16 +11,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.fragments.layout import Tensor
-from decodiloco.merge import adding, definition, direction, gates
-from decodiloco.merge.adding import Crew
+from decodiloco.merge import definition, direction, gates, loops
 from decodiloco.merge.ahead import Readers
-from decodiloco.merge.compiled import Coded
+from decodiloco.merge.crew import Crew
 from decodiloco.merge.direction import Agreement, Heard
 from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, shares, tree_sum
 from decodiloco.merge.geometric import gram_of
@@ -46,6 +45,9 @@ from decodiloco.merge.rules import (
 from decodiloco.merge.self_test import self_test
 from decodiloco.store.tensors import Encoded, TensorBlob, encode_tensors
 from streams.parts import LeftOut
+
+if TYPE_CHECKING:
+    from decodiloco.merge.compiled import Coded
 
 T = TypeVar("T")
 
@@ -240,7 +242,7 @@ class Pass:
         pieces = sources.parameters.chunks(name, CHUNK_ELEMENTS)
         rates = settings.lr, settings.mu
         moved = _pieces(sources.momentum, name)
-        stepped = adding.step(pieces, moved, total.gradient, factor, rates, crew)
+        stepped = _stepped(pieces, moved, total.gradient, factor, rates, crew)
         parameter, momentum = (flat.reshape(tensor.shape) for flat in stepped)
         report = TensorReport(
             name=name,
@@ -262,9 +264,11 @@ class Pass:
         name, elements = tensor.name, tensor.elements
         voices = self._voices if self._hears else ()
         history = _pieces(sources.recalled, name)
-        if plan.trims:
+        if plan.trims or not loops.are_ready():
             streams = self._streams(name, sources.deltas)
             return definition.add_up(streams, plan, elements, voices, history)
+        from decodiloco.merge import adding  # with the loops
+
         coded = self._coded(name, sources.deltas)
         return adding.add_up(coded, plan, elements, crew, voices, history)
 
@@ -301,10 +305,32 @@ _proved = threading.local()
 
 
 def prove_this_thread() -> None:
-    """Flush-to-zero belongs to a thread: each one passes the known-answer test once."""
-    if not getattr(_proved, "passed", False):
+    """Flush-to-zero belongs to a thread: each one passes the known-answer test once.
+
+    And once more when the compiled loops have come since then.
+    """
+    with_loops = loops.are_ready()
+    if getattr(_proved, "with_loops", None) is not with_loops:
         self_test()
-        _proved.passed = True
+        _proved.with_loops = with_loops
+
+
+def _stepped(
+    parameters: Iterator[Floats],
+    momentum: Iterator[Floats] | None,
+    gradient: Floats,
+    factor: float,
+    rates: tuple[float, float],
+    crew: Crew,
+) -> tuple[Floats, Floats]:
+    """The outer step by the compiled loops, or by the definition where these are not there yet."""
+    if loops.are_ready():
+        from decodiloco.merge import adding  # with the loops
+
+        return adding.step(parameters, momentum, gradient, factor, rates, crew)
+    stepped, moved = definition.step(parameters, momentum, gradient, factor, rates)
+    assert np.isfinite(stepped).all(), "not finite after the step"
+    return stepped, moved
 
 
 def _pieces(blob: TensorBlob | None, name: str) -> Iterator[Floats] | None:

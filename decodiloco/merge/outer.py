@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from decodiloco.merge import loops
 from decodiloco.merge.exact import Floats, rounded
 
 
@@ -17,15 +18,18 @@ def outer_step(
 
     This is torch.optim.SGD(nesterov=True) without dampening; momentum zero is its first step.
     All arrays are float32 and of one shape; none is written to.
-    Arithmetic as in `outer_chunk`, by the compiled loops. Raises ValueError for other dtypes or
-    unequal shapes.
+    Arithmetic as in `outer_chunk`, by the compiled loops once they are there. Raises ValueError for
+    other dtypes or unequal shapes.
     """
     arrays = (parameter, momentum, outer_gradient)
     if any(array.dtype != np.float32 or array.shape != parameter.shape for array in arrays):
         raise ValueError("parameter, momentum and outer gradient are float32 and of one shape")
-    from decodiloco.merge.compiled import step_piece  # compiles: only where something is stepped
-
     p, b, g = (np.ascontiguousarray(array).reshape(-1) for array in arrays)
+    if not loops.are_ready():
+        stepped, moved = outer_chunk(p, b, g, lr, mu)
+        return stepped.reshape(parameter.shape), moved.reshape(parameter.shape)
+    from decodiloco.merge.compiled import step_piece  # with the loops
+
     stepped, moved = np.empty_like(p), g.copy()
     step_piece(p, b, moved, 1.0, (rounded(lr), rounded(mu)), stepped)
     return stepped.reshape(parameter.shape), moved.reshape(parameter.shape)

@@ -14,6 +14,8 @@ from typing import Literal
 
 import numpy as np
 
+from decodiloco.merge import loops
+from decodiloco.merge.crew import Crew
 from decodiloco.merge.exact import (
     CHUNK_ELEMENTS,
     Floats,
@@ -211,11 +213,12 @@ def median(norms: Sequence[float]) -> float:
 
 def _added(flat: Sequence[Floats], plan: Plan) -> Total:
     """The sum of whole deltas: by the compiled loops where these know how."""
-    if plan.trims:
-        return add_up([_chunks(delta) for delta in flat], plan, flat[0].size, recount=False)
-    from decodiloco.merge import adding  # compiles: only where something is merged
+    streams = [_chunks(delta) for delta in flat]
+    if plan.trims or not loops.are_ready():
+        return add_up(streams, plan, flat[0].size, recount=False)
+    from decodiloco.merge import adding  # with the loops
 
-    return adding.add_up([_chunks(delta) for delta in flat], plan, flat[0].size, adding.Crew())[0]
+    return adding.add_up(streams, plan, flat[0].size, Crew())[0]
 
 
 def _limit(norms: Sequence[float], clipping: Clipping) -> float | None:

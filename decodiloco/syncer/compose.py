@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from decodiloco.syncer.machine import apply, fold
 from decodiloco.syncer.state import State
+from streams.chain import Chain
 from streams.codec import seal
 from streams.envelope import Envelope, Source
 from streams.events import Event, SyncerTookOver
 from streams.frozen import replace
-from streams.tape import BATCH_MAX, Chain
+from streams.tape import BATCH_MAX
 
 Decide = Callable[[State], Event | None]
 

@@ -15,6 +15,7 @@ from decodiloco.opening import Opening
 from decodiloco.syncer import horizon, offers, rounds
 from decodiloco.syncer.fates import Account
 from decodiloco.syncer.state import RULES, Learner, Merged, State
+from streams.chain import check_follows
 from streams.envelope import Envelope, Source, genesis
 from streams.errors import ChainBroken
 from streams.events import (
@@ -43,7 +44,6 @@ from streams.events import (
     WindowClosed,
 )
 from streams.frozen import replace
-from streams.tape import check_follows
 
 Speech = EvaluationReported | HardshipInjected | RetentionAsked | RunClosing
 

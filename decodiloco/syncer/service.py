@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import platform
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from decodiloco.config import Config
 from decodiloco.config_faults import first_difference
 from decodiloco.errors import ConfigDiffers
+from decodiloco.merge import loops
 from decodiloco.merge.self_test import self_test
 from decodiloco.places import Places, open_places
 from decodiloco.syncer.compose import Draft, Pen, compose
@@ -84,6 +86,7 @@ class Syncer:
         )
 
     async def _lead(self, fence: int) -> None:
+        loops.load_beside(_tell_of_loops())
         pen = Pen(self.name, fence)
         self._reign = Reign(self._config, self._places, self._follower, self._hearts, pen)
         try:
@@ -163,6 +166,16 @@ class Syncer:
 def fingerprint() -> str:
     """What this process computes with, for people who compare machines."""
     return f"{platform.machine()} {platform.python_version()} numpy {np.__version__}"
+
+
+def _tell_of_loops() -> Callable[[], None]:
+    """Tells of the compiled loops once they are there: until then merges go by the definition."""
+    began_seconds = time.monotonic()
+
+    def tell() -> None:
+        log("syncer").info("loops loaded", seconds=round(time.monotonic() - began_seconds, 1))
+
+    return tell
 
 
 async def run_syncer(config: Config, name: str, places: Places | None = None) -> None:

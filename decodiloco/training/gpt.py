@@ -82,11 +82,11 @@ def build(model: Model) -> Gpt:
 
     Matrices and embeddings are normal with deviation 0.02; the two layers of a block that
     write to the stream are scaled by 1 / sqrt(2 layers), as in GPT-2. Norms begin at one.
-    The global random state is neither read nor moved.
+    The global random state is as it was. What torch draws by itself is drawn over: to build on its
+    meta device draws nothing, but loads torch's compiler, which takes as long as torch itself.
     """
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=()):
         gpt = Gpt(model)
-    gpt.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(model.seed)
     with torch.no_grad():
         for name, parameter in sorted(gpt.named_parameters()):

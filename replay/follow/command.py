@@ -5,7 +5,6 @@ Heavy imports stand inside the functions, so that `replay --help` answers at onc
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -62,6 +61,8 @@ def follow(
     Goes on over restarts of servers and syncers until the run is closed (exit 0), something
     differs (exit 1), or SIGTERM (exit 0). Reads only: a viewer's key is enough.
     """
+    import asyncio
+
     from replay.place import find_live
 
     if not verify and (alarm or store or store_endpoint or threads != 1):
@@ -89,6 +90,8 @@ def follow(
 
 
 async def _watch(place: Place, asked: str, threads: int) -> Watched:
+    import asyncio
+
     from replay.follow.beginning import begin_shadow, first_of, open_blobs, whole_tape
     from replay.follow.stopping import CLIENT, stop_on_signal
     from replay.follow.watch import Watch

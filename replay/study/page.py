@@ -18,7 +18,6 @@ from replay.study.settings import scenario_of
 from replay.study.tables import Modelled, tables_of
 from streams.errors import AskedWrongly
 
-MARKED = re.compile(r"<!-- study:([a-z]+) -->\n.*?<!-- /study:\1 -->", re.DOTALL)
 GOODPUT = Length(days=0.5, seeds=2)
 
 
@@ -52,16 +51,17 @@ def made_of(results: Path) -> Mapping[str, str]:
     return tables_of(read_results(results), circumstances, goodput_modelled())
 
 
-def filled(text: str, tables: Mapping[str, str]) -> str:
+def filled(text: str, tables: Mapping[str, str], mark: str = "study") -> str:
     """The page with these tables between its marks. Raises AskedWrongly for an unknown mark."""
+    marked = re.compile(rf"<!-- {mark}:([a-z]+) -->\n.*?<!-- /{mark}:\1 -->", re.DOTALL)
 
     def put(match: re.Match[str]) -> str:
         name = match[1]
         if name not in tables:
             raise AskedWrongly(f"the page asks for the table {name!r}; there is none")
-        return f"<!-- study:{name} -->\n{tables[name]}\n<!-- /study:{name} -->"
+        return f"<!-- {mark}:{name} -->\n{tables[name]}\n<!-- /{mark}:{name} -->"
 
-    return MARKED.sub(put, text)
+    return marked.sub(put, text)
 
 
 def goodput_modelled() -> Modelled:

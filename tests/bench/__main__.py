@@ -23,6 +23,7 @@ from tests.bench import (
     bench_goodput,
     bench_merge,
     bench_record,
+    bench_start,
     bench_stream,
     bench_torchft,
 )
@@ -37,6 +38,7 @@ ROOMS: dict[str, Room] = {
     "bytes": bench_bytes.figures,
     "goodput": bench_goodput.figures,
     "burden": bench_burden.figures,
+    "start": bench_start.figures,
     "torchft": bench_torchft.figures,
 }
 """Each gives its figures; told to be quick, a part of them."""

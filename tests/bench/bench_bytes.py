@@ -7,6 +7,7 @@ machine. `python -m tests.bench.bench_bytes` also says what a region's line must
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -39,19 +40,19 @@ def all_reduced(learners: int, gradients: str) -> float:
     return 2 * (learners - 1) / learners * GRADIENT_BYTES[gradients]
 
 
-def counted(codec: str) -> Bytes:
-    """From the manifests of what one learner stored and adopted, headers and all."""
+def counted(codec: str, learners: int = 2) -> Bytes:
+    """From the manifests of what one of the learners stored and adopted, headers and all."""
     settings = small_run(
         fragments=FRAGMENTS,
         inner_steps=INNER_STEPS,
         codecs={"delta": codec},
         model={"layers": 2, "width": WIDTH, "heads": 4, "context": 16},
-        training={"shards": 3, "batch_sequences": 2},
+        training={"shards": learners + 1, "batch_sequences": 2},
         end={"steps": 10_000},
     )
     run = TrainedRun(settings)
-    run.begin("a")
-    run.begin("b")
+    for number in range(learners):
+        run.begin(string.ascii_lowercase[number])
     run.go(ROUNDS)
     events = [one.event for one in run.tape]
     merged = {

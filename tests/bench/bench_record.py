@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from decodiloco.syncer.machine import begin
 from replay.refold import next_state
 from replay.state import state_at
+from streams.chain import Chain
 from streams.codec import decode_envelope, encode_envelope, encode_event
 from streams.events import Event
-from streams.tape import Chain
 from tests.bench.figures import GOES, Figure, Target, at_least, seconds_of
 from tests.bench.long_tape import LongTape, write
 from tests.builders import RUN, offered, opened, tape_of

@@ -6,11 +6,15 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from replay import open_tape
+from streams.events import RoundOpened
 
 LIMIT_SECONDS = 120.0
 DEMO = ("-m", "decodiloco.cli", "demo", "--json", "--learners", "2")
@@ -62,6 +66,21 @@ def pids_in(folder: Path) -> list[int]:
     return [pid for _, pid, _ in json.loads((folder / "processes.json").read_text())]
 
 
+def first_said(folder: Path, role: str) -> float:
+    """When a process wrote the first line of its log, in seconds since 1970."""
+    line = json.loads((folder / "logs" / f"{role}.log").read_text().splitlines()[0])
+    return datetime.fromisoformat(line["timestamp"]).timestamp()
+
+
+def first_round(folder: Path) -> float:
+    """When the first round was opened."""
+    return next(
+        envelope.time_seconds
+        for envelope in open_tape(folder)
+        if isinstance(envelope.event, RoundOpened)
+    )
+
+
 def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     code, out, err = told_by(demo(folder, *KILLED))
@@ -75,6 +94,7 @@ def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) ->
     assert summary["takeover_seconds"] < 5.0
     assert all(n > 0 for outage in summary["outages"] for n in outage["learners_stepped"].values())
     assert summary["loss_last"] < summary["loss_first"]
+    assert first_said(folder, "syncer-2") > first_round(folder)  # a start makes none wait for it
     assert replay("verify", str(folder)) == 0
     assert replay("retrain", str(folder)) == 0  # every delta, bit for bit, across both kills
 

@@ -23,6 +23,7 @@ from decodiloco.telemetry import configure
 from decodiloco.training.evaluator import _run as run_evaluator
 from decodiloco.training.gpt import build
 from decodiloco.visit import Address
+from streams.chain import Chain
 from streams.codec import encode_envelope
 from streams.envelope import Envelope
 from streams.events import (
@@ -34,7 +35,6 @@ from streams.events import (
     RunClosing,
 )
 from streams.permissions import rights_of
-from streams.tape import Chain
 from tests.contract.doors import Doors, shut
 
 LIMIT_SECONDS = 60.0

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from streams.chain import Chain
 from streams.codec import encode_event, seal
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, Corrupt, ServerUnreachable
@@ -20,7 +21,7 @@ from streams.jetstream import Connection, connect
 from streams.link import Link, Message
 from streams.nats_server import NatsServer
 from streams.provision import provision
-from streams.tape import Chain, Refused, Stored, Unknown, append_surely
+from streams.tape import Refused, Stored, Unknown, append_surely
 from tests.builders import offered, opened, round_opened, tape_of, took_over
 from tests.contract.nats_faults import Line, Writer, opened_run, port_of
 from tests.contract.records import new_run, until

@@ -16,6 +16,7 @@ from replay.errors import Differs, NotReached
 from replay.live import read_live
 from replay.record import Voice, record, record_following
 from streams import restoring
+from streams.chain import Chain
 from streams.codec import seal
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, Corrupt, StreamExists, StreamMissing, StreamUnfit
@@ -25,7 +26,7 @@ from streams.nats_server import NatsServer
 from streams.outside_tape import PolledTape
 from streams.permissions import Identity
 from streams.provision import provision, tape_settings
-from streams.tape import Chain, Refused, Stored, append_surely
+from streams.tape import Refused, Stored, append_surely
 from tests.builders import opened, round_opened, tape_of
 from tests.contract.nats_faults import Line, opened_run, port_of
 from tests.contract.records import new_run

@@ -10,10 +10,11 @@ from itertools import islice
 
 import pytest
 
+from streams.chain import Chain
 from streams.codec import seal
 from streams.envelope import Envelope
 from streams.events import Event
-from streams.tape import BATCH_MAX, Chain, Refused, Stored, append_surely
+from streams.tape import BATCH_MAX, Refused, Stored, append_surely
 from tests.builders import joined, offered, one_of_each, opened, round_opened, tape_of, took_over
 from tests.contract.records import Ground, Record
 

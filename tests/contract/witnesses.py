@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from streams.chain import Chain
 from streams.codec import decode_word
 from streams.errors import Trouble
 from streams.inbox import Inbox
 from streams.jetstream import Connection, connect
-from streams.tape import BATCH_MAX, Chain
+from streams.tape import BATCH_MAX
 from tests.builders import offered
 from tests.contract.nats_faults import Writer
 from tests.contract.records import until

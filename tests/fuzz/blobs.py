@@ -37,11 +37,11 @@ from decodiloco.store.keys import delta_key
 from decodiloco.store.memory import MemoryStore
 from decodiloco.store.tensors import encode_raw, encode_tensors, open_tensors, read_raw
 from decodiloco.syncer.snapshot import decode_state, encode_state
+from streams.chain import Chain
 from streams.codec import unpack
 from streams.errors import Failure, SegmentCorrupt
 from streams.manifest import Manifest
 from streams.segment import decode_segment, encode_segment
-from streams.tape import Chain
 from tests.fuzz.bending import TEXTS, Bender, as_json, as_msgpack
 from tests.fuzz.messages import desks
 from tests.merge_orders import FragmentBench, filled, tensor

@@ -20,13 +20,13 @@ from decodiloco.store.memory import MemoryStore
 from decodiloco.store.open_store import open_store
 from replay.errors import PlaceSilent, PlaceUnknown
 from replay.place import find_place, open_tape
+from streams.chain import Chain
 from streams.codec import encode_envelope
 from streams.envelope import Envelope
 from streams.errors import ChainBroken, SegmentCorrupt
 from streams.events import RunClosed
 from streams.memory import MemoryTape
 from streams.segment import FACTS_MAX, decode_segment, encode_segment
-from streams.tape import Chain
 from tests.builders import RUN, closed, opened, round_opened, tape_of
 from tests.real_cluster import until
 

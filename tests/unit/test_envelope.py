@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from streams.chain import Chain
 from streams.codec import digest_of, encode_envelope, seal
 from streams.envelope import genesis
 from streams.errors import ChainBroken
-from streams.tape import Chain
 from tests.builders import RUN, closed, digest, joined, offered, opened, tape_of, took_over
 
 TAPE = tape_of([opened(), took_over(), joined(), offered(), closed()])

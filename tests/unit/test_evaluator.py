@@ -24,12 +24,12 @@ from decodiloco.training.corpus import read_corpus
 from decodiloco.training.evaluation import held_out_loss, parameters_into
 from decodiloco.training.evaluator import Evaluator
 from decodiloco.training.gpt import build
+from streams.chain import Chain
 from streams.codec import decode_word, seal
 from streams.envelope import Envelope
 from streams.events import EvaluationReported, Event, FragmentMerged
 from streams.manifest import Manifest
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
-from streams.tape import Chain
 from tests.builders import RUN, closed, evaluated, merged, opened, round_opened
 
 LIMIT_SECONDS = 60

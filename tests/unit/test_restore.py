@@ -14,11 +14,11 @@ from decodiloco.errors import BlobMissing
 from decodiloco.places import Places
 from decodiloco.store.keys import named_by
 from decodiloco.training.gpt import build
+from streams.chain import Chain
 from streams.codec import seal
 from streams.errors import StreamMissing
 from streams.events import Event, FragmentMerged
 from streams.memory import MemoryTape
-from streams.tape import Chain
 from tests.builders import merged, took_over
 from tests.scripted import Story, config_of, memory_places, open_story
 
