@@ -27,11 +27,15 @@ class Check:
     """One piece of work on bytes, for the fact at `position`; it may run in any thread.
 
     `run` returns how many bytes it checked, or raises Differs. `is_merge`: it makes one again.
+    `later`: the rest of a check whose bytes a merge reads, for when it is needed sooner than that
+    merge; `reads`: the positions of the checks whose rest this one does on its way.
     """
 
     position: int
     run: Callable[[], int]
     is_merge: bool = False
+    later: Callable[[], int] | None = None
+    reads: tuple[int, ...] = ()
 
 
 def tensors_whole(
@@ -61,6 +65,16 @@ def tensors_whole(
     return manifest.bytes
 
 
+def tensors_there(store: BlobStore, key: str, manifest: Manifest, position: int) -> int:
+    """Checks a blob's size and header alone: a merge is to read the rest, and counts the bytes."""
+    _check_size(store, key, manifest, position)
+    try:
+        open_tensors(store, key, manifest)
+    except (BlobCorrupt, BlobMissing) as error:
+        raise unread(error)(_told(error, key), position, key) from None
+    return 0
+
+
 def check_holds(blob: TensorBlob, tensors: Sequence[Tensor]) -> None:
     """Raises BlobCorrupt when a blob does not hold just these tensors, sorted by name."""
     found = tuple((name, blob.shape(name)) for name in blob.names)
@@ -87,9 +101,10 @@ def same_bytes(
     try:
         start = 0
         for part in _pieces(parts):
-            stored = store.read(key, start, start + part.nbytes)
-            if memoryview(stored) != part:
-                at = start + _first_difference(memoryview(stored), part)
+            stored = np.frombuffer(store.read(key, start, start + part.nbytes), np.uint8)
+            made = np.frombuffer(part, np.uint8)
+            if not np.array_equal(stored, made):  # a memoryview would be compared byte by byte
+                at = start + int(np.flatnonzero(stored != made)[0])
                 raise Differs(f"the stored blob differs at byte {at}", position, key)
             start += part.nbytes
     except (BlobCorrupt, BlobMissing) as error:
@@ -135,13 +150,6 @@ def _pieces(parts: Sequence[Part]) -> Iterator[memoryview]:
         view = memoryview(part).cast("B")
         for start in range(0, view.nbytes, READ_BYTES):
             yield view[start : start + READ_BYTES]
-
-
-def _first_difference(one: memoryview, other: memoryview) -> int:
-    return next(
-        (at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs),
-        min(one.nbytes, other.nbytes),
-    )
 
 
 def unread(error: BlobCorrupt | BlobMissing) -> type[Differs]:
