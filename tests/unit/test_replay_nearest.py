@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from decodiloco.archive.segments import cut
 from decodiloco.store.keys import snapshot_key
@@ -16,6 +18,7 @@ from decodiloco.store.small import put_small
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import encode_state
 from decodiloco.syncer.state import State
+from replay import cli
 from replay.errors import Differs, RulesUnknown, TapeCorrupt
 from replay.moments import Moment
 from replay.place import find_place
@@ -269,6 +272,30 @@ def test_a_tape_that_was_written_to_while_it_was_read_is_told(tmp_path: Path) ->
     with pytest.raises(TapeCorrupt, match="cut short while it was read"):
         list(records.read(0))
     records.close()
+
+
+def test_the_command_says_where_it_began_and_begins_at_the_start_when_told(run: RealRun) -> None:
+    tape = str(folder_of(run) / "run.tape")
+    asked = (["state", tape], ["state", tape, "--from-start"])
+    words = [CliRunner().invoke(cli.app, each) for each in asked]
+    told = [CliRunner().invoke(cli.app, [*each, "--json"]) for each in asked]
+
+    snapshot, whole = (json.loads(each.stdout) for each in told)
+    named = max(positions(run, SnapshotStored))
+    event = run.tape[named - 1].event
+    assert isinstance(event, SnapshotStored)
+    assert snapshot.pop("snapshot") == event.position
+    assert snapshot == whole
+    assert f"folded from the snapshot of position {event.position}" in words[0].stdout
+    assert "folded from the first fact" in words[1].stdout
+
+
+def test_a_moment_is_told_in_words() -> None:
+    asked = (Moment(7), Moment(step=2), Moment(fragment=1, version=3), Moment())
+    assert [each.told for each in asked] == [
+        "position 7", "step 2", "version 3 of fragment 1", "the end"
+    ]  # fmt: skip
+    assert [each.is_end for each in asked] == [False, False, False, True]
 
 
 def test_where_a_fold_began_is_told() -> None:
