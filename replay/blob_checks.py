@@ -16,6 +16,7 @@ from replay.errors import BlobGone, Differs
 from streams.manifest import Manifest
 
 READ_BYTES = 8 * 1024 * 1024
+COMPARED_BYTES = 1 << 18  # what is compared at once stays in the cache
 ELEMENTS = 1 << 20
 SMALL = "msgpack"
 
@@ -101,10 +102,9 @@ def same_bytes(
     try:
         start = 0
         for part in _pieces(parts):
-            stored = np.frombuffer(store.read(key, start, start + part.nbytes), np.uint8)
-            made = np.frombuffer(part, np.uint8)
-            if not np.array_equal(stored, made):  # a memoryview would be compared byte by byte
-                at = start + int(np.flatnonzero(stored != made)[0])
+            differs_at = _first_difference(store.read(key, start, start + part.nbytes), part)
+            if differs_at is not None:
+                at = start + differs_at
                 raise Differs(f"the stored blob differs at byte {at}", position, key)
             start += part.nbytes
     except (BlobCorrupt, BlobMissing) as error:
@@ -150,6 +150,16 @@ def _pieces(parts: Sequence[Part]) -> Iterator[memoryview]:
         view = memoryview(part).cast("B")
         for start in range(0, view.nbytes, READ_BYTES):
             yield view[start : start + READ_BYTES]
+
+
+def _first_difference(one: Part, other: Part) -> int | None:
+    """Where two parts of one length differ first. A memoryview is compared byte by byte, slowly."""
+    mine, theirs = (np.frombuffer(each, np.uint8) for each in (one, other))
+    for start in range(0, len(mine), COMPARED_BYTES):
+        piece = slice(start, start + COMPARED_BYTES)
+        if not np.array_equal(mine[piece], theirs[piece]):
+            return start + int(np.flatnonzero(mine[piece] != theirs[piece])[0])
+    return None
 
 
 def unread(error: BlobCorrupt | BlobMissing) -> type[Differs]:

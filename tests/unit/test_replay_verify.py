@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -226,41 +225,6 @@ def test_the_first_difference_on_the_tape_is_named_whatever_the_threads(sound: R
     assert proofs[0].first_difference is not None
     assert proofs[0].first_difference.position == first(sound, FragmentMerged, 1).position
     assert proofs[0].first_difference.key == keys[1]
-
-
-def test_a_spoilt_delta_comes_before_what_is_found_sooner_behind_it(sound: RealRun) -> None:
-    """The chunks of a delta are read by its merge only; a lost delta is missed at once."""
-    taken = next(
-        each.event.contributions for each in sound.tape if isinstance(each.event, FragmentMerged)
-    )
-    spoilt, lost = (sound.tape[position - 1].event for position in taken[:2])
-    assert isinstance(spoilt, DeltaOffered) and isinstance(lost, DeltaOffered)
-    keys = [key_of_offer(sound.name, offer) for offer in (spoilt, lost)]
-    paths = [folder_of(sound) / "store" / key for key in keys]
-    wholes = [path.read_bytes() for path in paths]
-
-    paths[1].unlink()
-    without = verified(folder_of(sound) / "run.tape")
-    paths[0].write_bytes(wholes[0][:-1] + bytes([wholes[0][-1] ^ 1]))
-    proofs = [verified(folder_of(sound) / "run.tape", threads) for threads in (1, 3)]
-
-    for path, whole in zip(paths, wholes, strict=True):
-        path.write_bytes(whole)
-    assert proofs[0] == proofs[1]
-    assert without.first_difference is not None and proofs[0].first_difference is not None
-    assert without.first_difference.position == taken[1]
-    assert proofs[0].first_difference.position == taken[0]
-    assert proofs[0].first_difference.key == keys[0]
-
-
-def test_who_interrupts_a_proof_waits_for_what_runs_and_for_nothing_else(sound: RealRun) -> None:
-    def interrupt(done: int, total: int) -> None:
-        if done > total // 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        verify_place(find_place(folder_of(sound) / "run.tape"), 2, interrupt)
-    assert not [each for each in threading.enumerate() if each.name.startswith("verify")]
 
 
 FORGERIES: list[tuple[str, Callable[[RealRun], Callable[[Envelope], Event]], str]] = [
