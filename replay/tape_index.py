@@ -6,12 +6,12 @@ Knows bytes, as `tape_file` does. Whoever reads a stretch here checks the chain 
 from __future__ import annotations
 
 import os
-from array import array
-from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+import numpy.typing as npt
 from blake3 import blake3
 
 from replay.errors import TapeCorrupt
@@ -21,8 +21,11 @@ from streams.envelope import Envelope
 from streams.errors import Unreadable
 from streams.framing import COUNT, LENGTH, SEAL_BYTES, encode_seal
 
+Positions = npt.NDArray[np.uint64]
+
 PIECE_BYTES = 8 << 20
 BLOCK_RECORDS = 4096
+LENGTH_BYTES = LENGTH.size
 
 
 class FileRecords:
@@ -63,11 +66,11 @@ class FileRecords:
             data, base = self._block(start, stop)
             end = len(data)
             while (at := data.rfind(named, 0, end)) >= 0:
-                position = bisect_right(self._starts, base + at)
+                position = int(np.searchsorted(self._starts, np.uint64(base + at), "right"))
                 envelope = self._decoded(position, data, base)
                 if envelope.event.kind == kind:
                     yield envelope
-                end = self._starts[position - 1] - base
+                end = int(self._starts[position - 1]) - base
             stop = start
 
     def close(self) -> None:
@@ -76,17 +79,17 @@ class FileRecords:
 
     def _block(self, after: int, stop: int) -> tuple[bytes, int]:
         """The bytes of the records after a position, and where in the file they begin."""
-        base = self._starts[after]
-        size_bytes = self._starts[stop] - base
+        base = int(self._starts[after])
+        size_bytes = int(self._starts[stop]) - base
         data = os.pread(self._file.fileno(), size_bytes, base)
         if len(data) < size_bytes:
             raise TapeCorrupt(after + 1, f"{self._path} was cut short while it was read")
         return data, base
 
     def _decoded(self, position: int, data: bytes, base: int) -> Envelope:
-        begin, end = self._starts[position - 1] - base, self._starts[position] - base
+        begin, end = (int(start) - base for start in self._starts[position - 1 : position + 1])
         try:
-            envelope = decode_envelope(data[begin + LENGTH.size : end])
+            envelope = decode_envelope(data[begin + LENGTH_BYTES : end])
         except Unreadable as error:
             raise TapeCorrupt(position, f"its bytes cannot be read ({error})") from None
         if envelope.position != position:
@@ -94,49 +97,54 @@ class FileRecords:
         return envelope
 
 
-def _starts(file: BinaryIO, path: Path) -> array[int]:
+def _starts(file: BinaryIO, path: Path) -> Positions:
     """Where each record begins, and the seal; every byte agrees with the seal."""
     scan = Scan(file, path)
-    starts = array("Q")
-    data, is_sealed = b"", False
-    while not is_sealed and (piece := file.read(PIECE_BYTES)):
-        data += piece
-        end, is_sealed = _hop(data, scan.offset, starts)
-        scan.hasher.update(data[:end])
-        scan.offset += end
-        data = data[end:]
-    seal = data + file.read(max(0, SEAL_BYTES + 1 - len(data)))
-    if not is_sealed or not starts or not _fits(seal, starts, scan.hasher):
-        raise _what_is_wrong(path, len(starts))
-    last = os.pread(file.fileno(), scan.offset - starts[-1], starts[-1])
-    if digest_of(last[LENGTH.size :]) != _last_digest(seal):
-        raise _what_is_wrong(path, len(starts))
-    starts.append(scan.offset)
+    seal_at = os.fstat(file.fileno()).st_size - SEAL_BYTES
+    starts = _hops(file, scan.offset, seal_at, scan.hasher)
+    records = len(starts) - 1
+    seal = file.read(SEAL_BYTES + 1)
+    if starts[-1] != seal_at or not _are_records(starts) or not _fits(seal, records, scan.hasher):
+        raise _what_is_wrong(path, records)
+    last = os.pread(file.fileno(), seal_at - int(starts[-2]), int(starts[-2]))
+    if digest_of(last[LENGTH_BYTES:]) != _last_digest(seal):
+        raise _what_is_wrong(path, records)
     return starts
 
 
-def _hop(data: bytes, base: int, starts: array[int]) -> tuple[int, bool]:
-    """Notes the whole records in `data`; where they end, and whether the seal begins there."""
-    at, end = 0, len(data) - LENGTH.size
-    length_at, note = LENGTH.unpack_from, starts.append
-    while at <= end:
-        (length,) = length_at(data, at)
-        if length == 0 or length > ENVELOPE_BYTES_MAX:
-            return at, True  # a length that none has is no seal: what is wrong is told then
-        following = at + LENGTH.size + length
-        if following > len(data):
-            break
-        note(base + at)
-        at = following
-    return at, False
+def _hops(file: BinaryIO, begin: int, end: int, hasher: blake3) -> Positions:
+    """Where one comes to by hopping from length to length, up to `end`; what lies there is hashed.
+
+    A length may say anything here: whether these are records is for others to check.
+    """
+    found: list[Positions] = []
+    length_at, at, base, tail = LENGTH.unpack_from, 0, begin, b""
+    while piece := file.read(max(0, min(PIECE_BYTES, end - base - len(tail)))):
+        hasher.update(piece)
+        data = tail + piece
+        hops: list[int] = []
+        note, stop = hops.append, len(data) - LENGTH_BYTES
+        while at <= stop:
+            note(at)
+            at += length_at(data, at)[0] + LENGTH_BYTES
+        found.append(np.array(hops, np.uint64) + np.uint64(base))
+        kept = min(at, len(data))
+        at, base, tail = at - kept, base + kept, data[kept:]
+    return np.concatenate([*found, np.array([base + at], np.uint64)])
 
 
-def _fits(seal: bytes, starts: array[int], hasher: blake3) -> bool:
-    return len(seal) == SEAL_BYTES and seal == encode_seal(len(starts), _last_digest(seal), hasher)
+def _are_records(starts: Positions) -> bool:
+    """Whether there is one, and each has a length that a record may have."""
+    lengths = np.diff(starts).astype(np.int64) - LENGTH_BYTES
+    return len(lengths) > 0 and bool(((lengths > 0) & (lengths <= ENVELOPE_BYTES_MAX)).all())
+
+
+def _fits(seal: bytes, records: int, hasher: blake3) -> bool:
+    return len(seal) == SEAL_BYTES and seal == encode_seal(records, _last_digest(seal), hasher)
 
 
 def _last_digest(seal: bytes) -> bytes:
-    begin = LENGTH.size + COUNT.size
+    begin = LENGTH_BYTES + COUNT.size
     return seal[begin : begin + 32]
 
 
