@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 from typer.testing import CliRunner
 
 from decodiloco.archive.segments import cut
@@ -29,6 +30,7 @@ from replay.tape_index import FileRecords
 from replay.tape_writer import open_writer
 from streams.errors import Corrupt, SegmentCorrupt
 from streams.events import FragmentMerged, SnapshotStored
+from streams.framing import SEAL_BYTES, encode_seal
 from streams.tape import Chain
 from tests.builders import RUN, opened, round_opened, tape_of
 from tests.real_run import RealRun
@@ -177,7 +179,14 @@ def test_whatever_byte_of_a_tape_file_changes_it_is_not_opened(tmp_path: Path) -
     whole = path.read_bytes()
     changes = [whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :] for at in range(len(whole))]
     cuts = [whole[:at] for at in range(0, len(whole), 5)]
-    for changed in (*changes, *cuts, whole + b"\0"):
+    body, last = whole[:-SEAL_BYTES], whole[-SEAL_BYTES + 12 :][:32]
+    sealed_anew = [
+        body + encode_seal(3, bytes(32), blake3(body)),
+        body + encode_seal(2, last, blake3(body)),
+        body[:-3] + encode_seal(3, last, blake3(body[:-3])),
+        body + bytes(4) + encode_seal(4, last, blake3(body + bytes(4))),
+    ]
+    for changed in (*changes, *cuts, *sealed_anew, whole + b"\0"):
         path.write_bytes(changed)
         with pytest.raises(Corrupt) as strict:
             list(read_tape_file(path))
