@@ -49,10 +49,21 @@ class Moment:
             return self.fragment < len(versions) and versions[self.fragment] == self.version
         return False
 
+    def has_passed(self, state: State) -> bool:
+        """Whether it has come in this state or before it."""
+        if self.position is not None:
+            return state.position >= self.position
+        if self.step is not None:
+            return state.step >= self.step
+        if self.fragment is not None and self.version is not None:
+            versions = state.versions
+            return self.fragment < len(versions) and versions[self.fragment] >= self.version
+        return False
+
     def sought_in(self, records: Records, fragments: int) -> int:
         """The position of this moment, or the tape's last where it is not on the tape.
 
-        Facts are looked at that nobody has chained yet: whoever folds up to there finds out.
+        Facts are looked at that nobody has chained: on a forged tape they may lead astray.
         """
         last = records.last
         if self.position is not None:

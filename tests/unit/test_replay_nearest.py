@@ -25,12 +25,13 @@ from replay.moments import Moment
 from replay.place import find_place
 from replay.progress import silently
 from replay.state import Begun, StateAt, state_of
-from replay.tape_file import Header, read_tape_file
+from replay.tape_file import Header, encode_header, read_tape_file
 from replay.tape_index import FileRecords
 from replay.tape_writer import open_writer
+from streams.codec import encode_envelope
 from streams.errors import Corrupt, SegmentCorrupt
-from streams.events import FragmentMerged, SnapshotStored
-from streams.framing import SEAL_BYTES, encode_seal
+from streams.events import Event, FragmentMerged, SnapshotStored
+from streams.framing import SEAL_BYTES, encode_record, encode_seal
 from streams.tape import Chain
 from tests.builders import RUN, opened, round_opened, tape_of
 from tests.real_run import RealRun
@@ -199,6 +200,32 @@ def with_file(path: Path) -> None:
     writer = open_writer(path, Header(RUN, "memory://trial"))
     writer.append(tape_of([opened(), round_opened(), round_opened(round=1)]))
     writer.seal()
+
+
+def test_a_merge_that_was_forged_into_a_sealed_file_leads_nobody_to_a_wrong_state(
+    run: RealRun, copy: Path
+) -> None:
+    """The search for a step looks at facts that nobody has chained: no fold may believe it."""
+    merges = positions(run, FragmentMerged)
+    for number, forged in enumerate(merges):
+        event = run.tape[forged - 1].event.model_copy(update={"step": 1})
+        tape = unchained(run, copy / f"{number}.tape", forged, event)
+        for step, position in enumerate(merges, 1):
+            try:
+                state, _ = rebuilt(tape, Moment(step=step))
+            except Corrupt:
+                continue
+            assert (state.position, state.step) == (position, step)
+
+
+def unchained(run: RealRun, path: Path, position: int, event: Event) -> Path:
+    """A sealed file with another fact at one position, which no record after it follows."""
+    payloads = [encode_envelope(each) for each in run.tape]
+    payloads[position - 1] = encode_envelope(replace(run.tape[position - 1], event=event))
+    body = encode_header(Header(run.name, run.store.url))
+    body += b"".join(map(encode_record, payloads))
+    path.write_bytes(body + encode_seal(len(payloads), run.tape[-1].digest, blake3(body)))
+    return path
 
 
 def test_a_planted_snapshot_is_found_out_by_the_next_merge(run: RealRun, copy: Path) -> None:
