@@ -30,7 +30,7 @@ from replay.tape_index import FileRecords
 from replay.tape_writer import open_writer
 from streams.codec import encode_envelope
 from streams.errors import Corrupt, SegmentCorrupt
-from streams.events import Event, FragmentMerged, SnapshotStored
+from streams.events import FragmentMerged, SnapshotStored
 from streams.framing import SEAL_BYTES, encode_record, encode_seal
 from streams.tape import Chain
 from tests.builders import RUN, opened, round_opened, tape_of
@@ -202,14 +202,15 @@ def with_file(path: Path) -> None:
     writer.seal()
 
 
-def test_a_merge_that_was_forged_into_a_sealed_file_leads_nobody_to_a_wrong_state(
+def test_merges_that_were_forged_into_a_sealed_file_lead_nobody_to_a_wrong_state(
     run: RealRun, copy: Path
 ) -> None:
     """The search for a step looks at facts that nobody has chained: no fold may believe it."""
     merges = positions(run, FragmentMerged)
-    for number, forged in enumerate(merges):
-        event = run.tape[forged - 1].event.model_copy(update={"step": 1})
-        tape = unchained(run, copy / f"{number}.tape", forged, event)
+    snapshot = positions(run, SnapshotStored)[-1]  # behind it all is as it was
+    for number in range(len(merges)):
+        before = [each for each in merges[number:] if each < snapshot]
+        tape = unchained(run, copy / f"{number}.tape", before)
         for step, position in enumerate(merges, 1):
             try:
                 state, _ = rebuilt(tape, Moment(step=step))
@@ -218,10 +219,13 @@ def test_a_merge_that_was_forged_into_a_sealed_file_leads_nobody_to_a_wrong_stat
             assert (state.position, state.step) == (position, step)
 
 
-def unchained(run: RealRun, path: Path, position: int, event: Event) -> Path:
-    """A sealed file with another fact at one position, which no record after it follows."""
+def unchained(run: RealRun, path: Path, positions: list[int]) -> Path:
+    """A sealed file in which these merges claim to be the first; nothing follows from them."""
     payloads = [encode_envelope(each) for each in run.tape]
-    payloads[position - 1] = encode_envelope(replace(run.tape[position - 1], event=event))
+    for position in positions:
+        record = run.tape[position - 1]
+        event = record.event.model_copy(update={"step": 1})
+        payloads[position - 1] = encode_envelope(replace(record, event=event))
     body = encode_header(Header(run.name, run.store.url))
     body += b"".join(map(encode_record, payloads))
     path.write_bytes(body + encode_seal(len(payloads), run.tape[-1].digest, blake3(body)))
