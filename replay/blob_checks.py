@@ -16,6 +16,7 @@ from replay.errors import BlobGone, Differs
 from streams.manifest import Manifest
 
 READ_BYTES = 8 * 1024 * 1024
+COMPARED_BYTES = 1 << 18  # what is compared at once stays in the cache
 ELEMENTS = 1 << 20
 SMALL = "msgpack"
 
@@ -27,11 +28,15 @@ class Check:
     """One piece of work on bytes, for the fact at `position`; it may run in any thread.
 
     `run` returns how many bytes it checked, or raises Differs. `is_merge`: it makes one again.
+    `later`: the rest of a check whose bytes a merge reads, for when it is needed sooner than that
+    merge; `reads`: the positions of the checks whose rest this one does on its way.
     """
 
     position: int
     run: Callable[[], int]
     is_merge: bool = False
+    later: Callable[[], int] | None = None
+    reads: tuple[int, ...] = ()
 
 
 def tensors_whole(
@@ -61,6 +66,16 @@ def tensors_whole(
     return manifest.bytes
 
 
+def tensors_there(store: BlobStore, key: str, manifest: Manifest, position: int) -> int:
+    """Checks a blob's size and header alone: a merge is to read the rest, and counts the bytes."""
+    _check_size(store, key, manifest, position)
+    try:
+        open_tensors(store, key, manifest)
+    except (BlobCorrupt, BlobMissing) as error:
+        raise unread(error)(_told(error, key), position, key) from None
+    return 0
+
+
 def check_holds(blob: TensorBlob, tensors: Sequence[Tensor]) -> None:
     """Raises BlobCorrupt when a blob does not hold just these tensors, sorted by name."""
     found = tuple((name, blob.shape(name)) for name in blob.names)
@@ -87,9 +102,9 @@ def same_bytes(
     try:
         start = 0
         for part in _pieces(parts):
-            stored = store.read(key, start, start + part.nbytes)
-            if memoryview(stored) != part:
-                at = start + _first_difference(memoryview(stored), part)
+            differs_at = _first_difference(store.read(key, start, start + part.nbytes), part)
+            if differs_at is not None:
+                at = start + differs_at
                 raise Differs(f"the stored blob differs at byte {at}", position, key)
             start += part.nbytes
     except (BlobCorrupt, BlobMissing) as error:
@@ -137,11 +152,14 @@ def _pieces(parts: Sequence[Part]) -> Iterator[memoryview]:
             yield view[start : start + READ_BYTES]
 
 
-def _first_difference(one: memoryview, other: memoryview) -> int:
-    return next(
-        (at for at, (mine, theirs) in enumerate(zip(one, other, strict=False)) if mine != theirs),
-        min(one.nbytes, other.nbytes),
-    )
+def _first_difference(one: Part, other: Part) -> int | None:
+    """Where two parts of one length differ first. A memoryview is compared byte by byte, slowly."""
+    mine, theirs = (np.frombuffer(each, np.uint8) for each in (one, other))
+    for start in range(0, len(mine), COMPARED_BYTES):
+        piece = slice(start, start + COMPARED_BYTES)
+        if not np.array_equal(mine[piece], theirs[piece]):
+            return start + int(np.flatnonzero(mine[piece] != theirs[piece])[0])
+    return None
 
 
 def unread(error: BlobCorrupt | BlobMissing) -> type[Differs]:

@@ -5,6 +5,7 @@ Imports of weight stand inside the commands, so that `replay --help` answers at 
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from replay.place import Place
 
 RUN_HELP = "A live run: a run folder, its run.toml, or nats://host:port/run."
+THREADS_MAX = 256
 
 
 def _examples(*lines: str) -> str:
@@ -113,6 +115,7 @@ def show(
     epilog=_examples(
         "replay state runs/demo --step 40 -o model.safetensors",
         "replay state demo.tape --fragment 3 --version 7 --json",
+        "replay state demo.tape --at 4000 --from-start",
     )
 )
 def state(
@@ -126,18 +129,31 @@ def state(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the model (safetensors).")
     ] = None,
+    from_start: Annotated[
+        bool,
+        typer.Option(
+            "--from-start",
+            help="Fold from the first fact and check the whole tape: use no snapshot.",
+        ),
+    ] = False,
     store: StoreOption = None,
     store_endpoint: EndpointOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rebuild the merged model and its bookkeeping as they were at any moment."""
+    """Rebuild the merged model and its bookkeeping as they were at any moment.
+
+    Folds from the newest snapshot that a syncer stored before it, and on to the next merge, whose
+    state digest must agree.
+    """
+    from replay.moments import moment
     from replay.place import find_place
-    from replay.state import moment, state_of, told_as_json
+    from replay.state import state_of, told_as_json
 
     found = find_place(place, store, store_endpoint)
     note(found.note)
+    asked = moment(position, step, fragment, version)
     with progress("folding") as tell:
-        rebuilt = state_of(found, moment(position, step, fragment, version), tell)
+        rebuilt = state_of(found, asked, tell, note, from_start)
     try:
         if output is not None:
             rebuilt.save(output)
@@ -153,6 +169,7 @@ def state(
     )
     print(f"versions {' '.join(map(str, rebuilt.versions))}")
     print(f"state digest {rebuilt.digest}")
+    print(rebuilt.begun.told)
     if output is not None:
         print(f"model written to {output}")
 
@@ -166,8 +183,15 @@ def state(
 def verify(
     place: PlaceArgument,
     threads: Annotated[
-        int, typer.Option(min=1, max=256, help="Merges made at once; the result is the same.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            max=THREADS_MAX,
+            help="Merges made at once, each in its own memory; the result is the same. "
+            "Default: one for each core that may be used.",
+            show_default=False,
+        ),
+    ] = None,
     fragments: Annotated[
         bool, typer.Option("--fragments", help="The table of tokens, a line for each fragment.")
     ] = False,
@@ -195,7 +219,7 @@ def verify(
         raise
     note(found.note)
     with progress("verifying") as tell:
-        proof = verify_place(found, threads, tell)
+        proof = verify_place(found, threads or usable_cores(), tell)
     for line in report_lines(proof, by_fragment=fragments):
         print(line)
     told = dict(told_as_json(proof))
@@ -205,6 +229,15 @@ def verify(
         print_json(told)
     if not told["ok"]:
         raise typer.Exit(1)
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on, as far as the system tells."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # no Linux
+        cores = os.cpu_count() or 1
+    return min(cores, THREADS_MAX)
 
 
 def _check_invariants(found: Place, with_bytes: bool) -> tuple[bool, dict[str, int]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
@@ -32,6 +32,7 @@ from replay.blob_checks import (
     Part,
     same_bytes,
     small_whole,
+    tensors_there,
     tensors_whole,
     told_apart,
     unread,
@@ -59,13 +60,19 @@ BROKEN = (MISSING, CORRUPT)
 class Named:
     """What every check needs: the store, the opening, and why offers were left out, by position.
 
-    `reach` says how far back there are bytes.
+    `reach` says how far back there are bytes; `taken`, for each offer that a merge took, where that
+    merge stands.
     """
 
     store: BlobStore
     opening: Opening
     left_out: dict[int, str]
     reach: Reach = EVERYTHING
+    taken: Mapping[int, int] = field(default_factory=dict)
+
+    def is_read_by_merge(self, offer: int) -> bool:
+        """Whether a merge that is made again reads this offer's delta, to its last byte."""
+        return offer in self.taken and self.reach.is_whole(self.taken[offer])
 
 
 def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iterator[Check]:
@@ -93,12 +100,18 @@ def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iter
                 )
         case DeltaOffered():
             if not named.left_out.get(position, "").startswith(BROKEN):
-                key = key_of_offer(before.run, event)
-                yield Check(position, partial(tensors_whole, store, key, event.manifest, position))
+                delta = (store, key_of_offer(before.run, event), event.manifest, position)
+                whole = partial(tensors_whole, *delta)
+                if named.is_read_by_merge(position):
+                    yield Check(position, partial(tensors_there, *delta), later=whole)
+                else:
+                    yield Check(position, whole)
         case FragmentMerged():
             judged = (*event.contributions, *fit_to_judge(event.left_out))
             order = merge_order(before, event.round, contributions=judged)
-            yield Check(position, partial(merged_again, store, order, event, position), True)
+            reads = tuple(p for p in event.contributions if named.is_read_by_merge(p))
+            again = partial(merged_again, store, order, event, position, reads)
+            yield Check(position, again, is_merge=True, reads=reads)
         case MergeAbandoned():
             fit, lost = fit_to_judge(event.left_out), {each.position for each in event.left_out}
             window = before.rounds[event.round].offers
@@ -130,11 +143,18 @@ def _kept_version(
     yield Check(position, lambda: len(small_whole(store, key, manifest, position)))
 
 
-def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, position: int) -> int:
+def merged_again(
+    store: BlobStore,
+    order: MergeOrder,
+    event: FragmentMerged,
+    position: int,
+    reads: tuple[int, ...] = (),
+) -> int:
     """Makes a merge again from its window's stored deltas; its three blobs are those of the tape.
 
     Offers that the tape calls unfit are judged again too: they must be left out for the same
-    reasons. Returns the bytes of parameters, momentum and report that were compared.
+    reasons. Returns the bytes of parameters, momentum and report that were compared, and those of
+    the deltas in `reads`: a delta that is merged was read and checked to its last byte.
     """
     again = _again(store, order, position)
     _check_left_out(again.left_out, event.left_out, position)
@@ -157,7 +177,7 @@ def merged_again(store: BlobStore, order: MergeOrder, event: FragmentMerged, pos
             f"{event.outer_gradient_norm!r}",
             position,
         )
-    size_bytes = 0
+    size_bytes = sum(one.manifest.bytes for one in order.contributions if one.position in reads)
     for (key, parts), name, made, said in zip(
         again.blobs(order),
         ("parameters", "momentum", "report"),

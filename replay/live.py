@@ -6,14 +6,15 @@ import asyncio
 import sys
 import threading
 from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from streams.address import address_of
 from streams.chain import Chain
 from streams.envelope import Envelope
-from streams.errors import StreamMissing, Trouble
+from streams.errors import ChainBroken, StreamMissing, Trouble
 from streams.jetstream import connect
-from streams.tape import Tape
+from streams.tape import BATCH_MAX, Tape
 
 T = TypeVar("T")
 
@@ -84,21 +85,69 @@ def read_live(url: str, run: str) -> Iterator[Envelope]:
                 loop.wait_for(connection.close())
 
 
+class LiveRecords:
+    """A run's tape on its server by position, up to what is its end now; see `Records`."""
+
+    def __init__(self, url: str, run: str) -> None:
+        with ExitStack() as stack:
+            self._loop = stack.enter_context(LoopThread())
+            connection = self._loop.wait_for(connect(url, CLIENT))
+            stack.callback(lambda: self._loop.wait_for(connection.close()))
+            self._tape: Tape = connection.tape(run)
+            self._loop.wait_for(_first(self._tape, url))
+            self.last = self._loop.wait_for(self._tape.last())
+            self._open = stack.pop_all()
+
+    def read(self, after: int) -> Iterator[Envelope]:
+        """As `Records` says."""
+        while after < self.last:
+            for envelope in self._batch(after, BATCH_MAX):
+                yield envelope
+                after = envelope.position
+
+    def back(self, kind: str, upto: int) -> Iterator[Envelope]:
+        """As `Records` says."""
+        stop = min(upto, self.last)
+        while stop > 0:
+            start = max(0, stop - BATCH_MAX)
+            batch = self._batch(start, stop - start)
+            yield from (each for each in reversed(batch) if each.event.kind == kind)
+            stop = start
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._open.close()
+
+    def _batch(self, after: int, limit: int) -> list[Envelope]:
+        """At least one record, in order, none beyond the end."""
+        found = self._loop.wait_for(self._tape.read(after, min(limit, self.last - after)))
+        if not found:
+            raise _nothing_after(self._tape.run, after, self.last)
+        for position, envelope in enumerate(found, after + 1):
+            if envelope.position != position:
+                raise ChainBroken(position, f"a record numbered {envelope.position} stands there")
+        return found
+
+
 def _read_through(loop: LoopThread, tape: Tape) -> Iterator[Envelope]:
     last = loop.wait_for(tape.last())
     chain = Chain(tape.run)
     while chain.position < last:
         batch = loop.wait_for(tape.read(chain.position))
         if not batch:
-            raise Trouble(
-                f"run {tape.run}: the server gave nothing after position {chain.position}, "
-                f"though the tape ends at {last}; is the stream being deleted?"
-            )
+            raise _nothing_after(tape.run, chain.position, last)
         for envelope in batch:
             chain = chain.then(envelope)
             yield envelope
             if chain.position == last:
                 return
+
+
+def _nothing_after(run: str, position: int, last: int) -> Trouble:
+    return Trouble(
+        f"run {run}: the server gave nothing after position {position}, though the tape ends at "
+        f"{last}; is the stream being deleted?"
+    )
 
 
 async def _first(tape: Tape, url: str) -> Envelope:

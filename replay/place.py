@@ -14,8 +14,11 @@ from urllib.parse import unquote
 
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
+from replay.archived_records import ArchivedRecords
 from replay.errors import PlaceSilent, PlaceUnknown
+from replay.records import Records
 from replay.tape_file import MAGIC, Scan, read_header, read_tape_file
+from replay.tape_index import FileRecords
 from streams.address import address_of, parse_run_address, without_user
 from streams.envelope import Envelope
 from streams.errors import AskedWrongly, BadName, Failure, ServerUnreachable, Trouble
@@ -77,6 +80,17 @@ class Place:
             return archived(self.open_archive(), self.run)
         assert self.path is not None
         return read_tape_file(self.path)
+
+    def records(self) -> Records:
+        """The same records from any position on; the chain is for the reader to check."""
+        if self.url is not None:
+            from replay.live import LiveRecords
+
+            return LiveRecords(self.url, self.run)
+        if self.archive is not None:
+            return ArchivedRecords(self.open_archive(), self.run)
+        assert self.path is not None
+        return FileRecords(self.path)
 
     def open_archive(self) -> BlobStore:
         """The store whose archive is read."""

@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Tell = Callable[[int, int], None]
+Note = Callable[[str], None]
 
 
 def silently(done: int, total: int) -> None:
     """Tells nobody."""
+
+
+def unnoted(text: str) -> None:
+    """Lets nobody know."""
 
 
 @contextmanager

@@ -8,6 +8,9 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -26,21 +29,64 @@ from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
 from replay.blob_checks import check_holds, small_whole
 from replay.errors import Differs, NotReached, Unwritable
+from replay.moments import Moment, moment
+from replay.nearest import Stretch, nearest
 from replay.place import Place, find_place
-from replay.progress import Tell, silently
+from replay.progress import Note, Tell, silently, unnoted
 from replay.reach import EVERYTHING, Reach
-from replay.refold import Folded, refold
+from replay.refold import refold
 from streams.envelope import Envelope
-from streams.events import RunOpened
+from streams.events import HorizonRaised, RunOpened
 from streams.manifest import Manifest
 
 Array = npt.NDArray[np.float32]
 
 
-class StateAt:
-    """A run as it stood after one position: what the syncer knew, and the bytes that it named."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """With which snapshot a fold began: its position, and that of the fact that names it.
 
-    def __init__(self, state: State, store: BlobStore, reach: Reach = EVERYTHING) -> None:
+    `agreed_at`: the newest merge whose state digest was that of the state folded from it; 0 for
+    none. A fold from the first fact has `snapshot` 0.
+    """
+
+    snapshot: int = 0
+    named_at: int = 0
+    agreed_at: int = 0
+
+    @property
+    def told(self) -> str:
+        """Where the fold began and what agrees with it, in words."""
+        if not self.snapshot:
+            return "folded from the first fact; the whole tape is chained"
+        agreed = (
+            f"the merge at position {self.agreed_at} agrees"
+            if self.agreed_at
+            else "no merge after it says whether it is right"
+        )
+        return (
+            f"folded from the snapshot of position {self.snapshot}, named at position "
+            f"{self.named_at}; {agreed}"
+        )
+
+
+FIRST_FACT = Begun()
+
+
+class StateAt:
+    """A run as it stood after one position: what the syncer knew, and the bytes that it named.
+
+    `begun` tells where its fold began. `reach` is asked for only when a blob is missing.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        store: BlobStore,
+        reach: Callable[[], Reach] = lambda: EVERYTHING,
+        begun: Begun = FIRST_FACT,
+    ) -> None:
+        self.begun = begun
         self._state = state
         self._store = store
         self._reach = reach
@@ -138,9 +184,10 @@ class StateAt:
         try:
             return open_tensors(self._store, key, manifest)
         except BlobMissing:
-            if self._reach.is_whole(self.position) or self.position == self._reach.position:
+            reach = self._reach()
+            if reach.is_whole(self.position) or self.position == reach.position:
                 raise
-            raise self._reach.beyond(self.run, f"the model at position {self.position}") from None
+            raise reach.beyond(self.run, f"the model at position {self.position}") from None
 
 
 def state_at(
@@ -151,44 +198,73 @@ def state_at(
     fragment: int | None = None,
     version: int | None = None,
     store: str | None = None,
+    from_start: bool = False,
 ) -> StateAt:
     """The state of a run after a position, a syncer step, or a fragment's version; else the last.
 
     Step T and version V are states right after the merge that made them; 0 is the opening.
-    The whole tape is read and checked, also what comes later. Raises NotReached when the tape
-    does not hold the moment, and the errors of `open_tape`.
+    Folded from the newest stored snapshot before the moment, whose claims the next merges on the
+    tape must agree with; `from_start` folds from the first fact, and reads and checks the whole
+    tape, also what comes later. Raises NotReached when the tape does not hold the moment, and the
+    errors of `open_tape`.
     """
-    return state_of(find_place(place, store), moment(position, step, fragment, version))
+    asked = moment(position, step, fragment, version)
+    return state_of(find_place(place, store), asked, from_start=from_start)
 
 
-Moment = tuple[str, Callable[[Folded], bool] | None]
+def state_of(
+    place: Place,
+    asked: Moment,
+    tell: Tell = silently,
+    note: Note = unnoted,
+    from_start: bool = False,
+) -> StateAt:
+    """The state of a place at a moment. The caller closes it; `tell` hears of the progress.
+
+    `note` hears of snapshots that cannot be used. Where none can, the fold begins at the start.
+    """
+    found = None if from_start else _from_snapshot(place, asked, tell, note)
+    return found or _from_first(place, asked, tell)
 
 
-def moment(
-    position: int | None, step: int | None, fragment: int | None, version: int | None
-) -> Moment:
-    """What is asked for, in words and as a test of each fold; None for the end of the tape."""
-    if (fragment is None) != (version is None):
-        raise NotReached("a fragment's state is asked for with both --fragment and --version")
-    if sum(each is not None for each in (position, step, fragment)) > 1:
-        raise NotReached("ask for a position, a step, or a fragment's version: one of them")
-    if position is not None:
-        return f"position {position}", lambda folded: folded.after.position == position
-    if step is not None:
-        return f"step {step}", lambda folded: folded.after.step == step
-    if fragment is not None:
-        return (
-            f"version {version} of fragment {fragment}",
-            lambda folded: (
-                fragment < len(folded.after.versions) and folded.after.versions[fragment] == version
-            ),
-        )
-    return "the end", None
+def _from_snapshot(place: Place, asked: Moment, tell: Tell, note: Note) -> StateAt | None:
+    """The state, folded from the newest snapshot before it; None where there is none.
+
+    Goes on to the first merge after the moment, whose state digest proves the state.
+    """
+    with ExitStack() as stack:
+        records = place.records()
+        stack.callback(records.close)
+        opened = opened_by(next(records.read(0), None), place)
+        store = place.open_store(opened)
+        leaving = stack.enter_context(ExitStack())
+        leaving.callback(store.close)
+        opening = read_opening(store, opened)
+        upto = asked.sought_in(records, opening.layout.fragments)
+        begin = nearest(records, store, opening, upto, note)
+        if begin is None:
+            return None
+        if asked.has_passed(begin.state):
+            note("the merges on this tape are not in order; folding from the first fact")
+            return None
+        stretch = Stretch(begin, records)
+        found: State | None = None
+        for last in stretch.states():
+            tell(last.position, 0)
+            if found is None and (asked.is_of(last) or last.position == records.last):
+                found = last
+            is_agreed = found is not None and stretch.agreed_at > found.position
+            if is_agreed and last.position >= begin.named_at:
+                break
+        assert found is not None
+        _check_reached(place, asked, found)
+        leaving.pop_all()
+        begun = Begun(begin.state.position, begin.named_at, stretch.agreed_at)
+        return StateAt(found, store, partial(_newest_reach, place), begun)
 
 
-def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
-    """The state of a place at a moment. The caller closes it; `tell` hears of the progress."""
-    told, holds = asked
+def _from_first(place: Place, asked: Moment, tell: Tell) -> StateAt:
+    """The state, folded from the first fact; the whole tape is read and checked."""
     envelopes = place.envelopes()
     first = next(envelopes, None)
     opened = opened_by(first, place)
@@ -203,19 +279,34 @@ def state_of(place: Place, asked: Moment, tell: Tell = silently) -> StateAt:
             last = folded.after
             reach = reach.then(folded.envelope)
             tell(last.position, 0)
-            if found is None and holds is not None and holds(folded):
+            if found is None and asked.is_of(last):
                 found = last
         assert last is not None
-        if holds is not None and found is None:
-            raise NotReached(
-                f"run {place.run}: {told} is not on this tape, which ends at position "
-                f"{last.position}, step {last.step}, with {len(last.versions)} fragments at "
-                f"versions {_range_told(last.versions)}"
-            )
-        return StateAt(found or last, store, reach)
+        _check_reached(place, asked, found or last)
+        return StateAt(found or last, store, lambda: reach)
     except BaseException:
         store.close()
         raise
+
+
+def _check_reached(place: Place, asked: Moment, found: State) -> None:
+    """Raises NotReached when `found`, which is the last where there is no other, is not it."""
+    if not asked.is_end and not asked.is_of(found):
+        raise NotReached(
+            f"run {place.run}: {asked.told} is not on this tape, which ends at position "
+            f"{found.position}, step {found.step}, with {len(found.versions)} fragments at "
+            f"versions {_range_told(found.versions)}"
+        )
+
+
+def _newest_reach(place: Place) -> Reach:
+    """How far back bytes are kept at the end of a tape, by its newest horizon alone."""
+    records = place.records()
+    try:
+        raised = next(records.back(HorizonRaised.kind, records.last), None)
+        return EVERYTHING if raised is None else EVERYTHING.then(raised)
+    finally:
+        records.close()
 
 
 def opened_by(first: Envelope | None, place: Place) -> RunOpened:
@@ -242,11 +333,12 @@ def _range_told(versions: tuple[int, ...]) -> str:
 
 
 def told_as_json(state: StateAt) -> Mapping[str, object]:
-    """The fields that `replay state --json` prints."""
+    """The fields that `replay state --json` prints; `snapshot` only where a fold began with one."""
     return {
         "position": state.position,
         "step": state.step,
         "tokens": state.tokens,
         "versions": list(state.versions),
         "digest": state.digest,
+        **({"snapshot": state.begun.snapshot} if state.begun.snapshot else {}),
     }

@@ -1,15 +1,17 @@
 """The proof of a run: its tape folded again, its merges made again, its blobs read whole.
 
-The checks of one fact may run in any thread; their outcomes are taken in the order of the tape,
-so that any number of threads gives the same result and the same first difference.
+A merge is made again from the stored bytes that the tape names by their digests, not from what was
+made again before it: so all merges may be made at once. Outcomes are taken in the order of the
+tape, so that any number of threads gives the same result and the same first difference.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Self
 
 from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening
@@ -78,6 +80,7 @@ class Survey:
     events: int = 0
     merges: int = 0
     left_out: dict[int, str] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
     snapshots: dict[int, int] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     reach: Reach = EVERYTHING
@@ -88,8 +91,9 @@ class Survey:
         self.marks.note(envelope)
         self.reach = self.reach.then(envelope)
         match envelope.event:
-            case FragmentMerged(left_out=left_out):
+            case FragmentMerged(left_out=left_out, contributions=contributions):
                 self.merges += 1
+                self.taken.update(dict.fromkeys(contributions, envelope.position))
                 self._note_left_out(left_out)
             case MergeAbandoned(left_out=left_out):
                 self._note_left_out(left_out)
@@ -112,7 +116,7 @@ class Survey:
 
 
 def verify_place(place: Place, threads: int, tell: Tell) -> Proof:
-    """Proves a run from its tape and its blobs, up to the first difference.
+    """Proves a run from its tape and its blobs, up to the first difference; so many merges at once.
 
     Raises RulesUnknown for facts by rules that this build does not know, and Trouble when tape
     or store cannot be reached, or the horizon rose above what was being read. All else that is
@@ -157,34 +161,82 @@ def _prove(
     except Corrupt as error:
         proof.first_difference = difference(error)
         return
-    with ThreadPoolExecutor(threads, "verify", initializer=self_test) as pool:
-        pending: deque[Future[tuple[int, int]]] = deque()
-
-        def settle(left_max: int) -> None:
-            while len(pending) > left_max:
-                merges, size_bytes = pending.popleft().result()
-                proof.merges_checked += merges
-                proof.bytes_checked += size_bytes
-
-        checks = _checks(place, store, opening, survey, proof, tell)
+    checks = _checks(place, store, opening, survey, proof, tell)
+    with _Bench(proof, threads) as bench:
         try:
-            while True:
-                try:
-                    check = next(checks, None)
-                except Corrupt:
-                    settle(0)  # what stands before it on the tape may differ, and comes first
-                    raise
-                if check is None:
-                    break
-                pending.append(pool.submit(_carried_out, check))
-                settle(AHEAD_MAX * threads)
-            settle(0)
+            while (check := _next(checks, bench)) is not None:
+                bench.begin(check)
+            bench.settle()
         except Corrupt as error:
-            _check_horizon(place, survey, error)
-            proof.first_difference = difference(error)
+            first = bench.first(error)
+            _check_horizon(place, survey, first)
+            proof.first_difference = difference(first)
             proof.fates = ()
-            for future in pending:
-                future.cancel()
+
+
+def _next(checks: Iterator[Check], bench: _Bench) -> Check | None:
+    """The next check, or None at the end of the tape; raises the first difference up to there."""
+    try:
+        return next(checks, None)
+    except Corrupt:
+        bench.settle()  # what stands before it on the tape may differ, and comes first
+        raise
+
+
+class _Bench:
+    """Where checks are carried out, so many at once, and settled in the order of the tape.
+
+    What waits holds no bytes: in memory is what so many merges hold. A delta that a merge reads is
+    not read twice; the rest of its own check is done here only if a difference behind it was found.
+    """
+
+    def __init__(self, proof: Proof, threads: int) -> None:
+        self._proof = proof
+        self._waiting_max = AHEAD_MAX * threads
+        self._pool = ThreadPoolExecutor(threads, "verify", initializer=self_test)
+        self._pending: deque[tuple[Check, Future[int]]] = deque()
+        self._unread: dict[int, Callable[[], int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Waits for the checks that run; those that wait are not begun any more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def begin(self, check: Check) -> None:
+        """Starts a check as soon as a thread is free; waits while too many wait."""
+        self._pending.append((check, self._pool.submit(check.run)))
+        self.settle(self._waiting_max)
+
+    def settle(self, left_max: int = 0) -> None:
+        """Takes the outcomes of the oldest checks, until so few are left.
+
+        Raises the Corrupt of the first that differs.
+        """
+        while len(self._pending) > left_max:
+            check, outcome = self._pending.popleft()
+            size_bytes = outcome.result()
+            self._proof.bytes_checked += size_bytes
+            self._proof.merges_checked += check.is_merge
+            if check.later is not None:
+                self._unread[check.position] = check.later
+            for position in check.reads:
+                self._unread.pop(position, None)
+
+    def first(self, error: Corrupt) -> Corrupt:
+        """The first difference on the tape, when `error` is the first among what was settled.
+
+        A delta before it may differ that only a merge behind it, or this very one, was to read.
+        """
+        at = difference(error).position
+        for position, check_whole in self._unread.items():
+            if at is None or position < at:
+                try:
+                    check_whole()
+                except Corrupt as earlier:
+                    return earlier
+        return error
 
 
 def _checks(
@@ -197,7 +249,7 @@ def _checks(
 ) -> Iterator[Check]:
     """Every check on bytes, in the order of the tape; raises where the facts alone differ."""
     facts = FactsCheck(self_test())
-    named = Named(store, opening, survey.left_out, survey.reach)
+    named = Named(store, opening, survey.left_out, survey.reach, survey.taken)
     snapshots: dict[int, State] = {}
     last: State | None = None
     records = _until(place.envelopes(), survey.events)
@@ -246,10 +298,6 @@ def _until(envelopes: Iterator[Envelope], last: int) -> Iterator[Envelope]:
         if envelope.position > last:
             return
         yield envelope
-
-
-def _carried_out(check: Check) -> tuple[int, int]:
-    return int(check.is_merge), check.run()
 
 
 def difference(error: Corrupt) -> Difference:

@@ -78,6 +78,8 @@ class Pupil:
 class RealRun:
     """Plays a run to its end; then `tape` is the record and `store` holds the blobs."""
 
+    rows = ROWS
+
     def __init__(self, store: BlobStore, steps: int = 8, fragments: int = 3, name: str = "real"):
         self.store = store
         self.name = name
@@ -224,7 +226,7 @@ class RealRun:
         tensors = tuple(
             Tensor(
                 name=f"layer{fragment}.{kind}",
-                shape=(ROWS, 3) if kind == "weight" else (3,),
+                shape=(self.rows, 3) if kind == "weight" else (3,),
                 dtype="bfloat16" if kind == "bias" else "float32",
                 fragment=fragment,
                 rule="radial" if kind == "weight" else "mean",

@@ -23,6 +23,7 @@ from tests.bench import (
     bench_goodput,
     bench_merge,
     bench_record,
+    bench_replay,
     bench_start,
     bench_stream,
     bench_torchft,
@@ -33,6 +34,7 @@ Room = Callable[[bool], Iterator[Figure]]
 
 ROOMS: dict[str, Room] = {
     "record": bench_record.figures,
+    "replay": bench_replay.figures,
     "merge": bench_merge.figures,
     "stream": bench_stream.figures,
     "bytes": bench_bytes.figures,

@@ -19,7 +19,7 @@ from streams.chain import Chain
 from streams.codec import decode_envelope, encode_envelope, encode_event
 from streams.events import Event
 from tests.bench.figures import GOES, Figure, Target, at_least, seconds_of
-from tests.bench.long_tape import LongTape, write
+from tests.bench.steady_tape import SteadyTape, write
 from tests.builders import RUN, offered, opened, tape_of
 
 FACTS = 2000
@@ -48,7 +48,7 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 def _of_a_mix(learners: int, target: Target | None = None) -> Iterator[Figure]:
     """Decoding and folding of what a steady run writes, each alone and together."""
-    made = LongTape(learners)
+    made = SteadyTape(learners)
     tape = [*islice(made.records(), MIXED)]
     payloads = [encode_envelope(envelope) for envelope in tape]
 

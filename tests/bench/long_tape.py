@@ -1,31 +1,36 @@
-"""A tape as a steady run leaves it, as long as wanted: made by hand, in far less time than a run.
+"""A long tape as a syncer would have written it, with the snapshots that it would have stored.
 
-Each round is opened, every learner offers and tells what it adopted, and the round of a while ago
-is closed and merged; now and then each learner stores a checkpoint. Admission is not asked.
+Every fact follows from those before it by the real fold; the deltas and merges that it names were
+never made, so a fold can be measured on it, and no merge. Written at once, never held in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 
+from blake3 import blake3
+
+from decodiloco.config import Run
+from decodiloco.fragments.layout import Layout, Tensor
 from decodiloco.fragments.schedule import fragment_of
-from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening, encode_opening, run_opened
-from decodiloco.store.keys import opening_key
+from decodiloco.store.blobs import BlobStore
+from decodiloco.store.keys import opening_key, snapshot_key
 from decodiloco.store.open_store import open_store
+from decodiloco.store.small import put_small
 from decodiloco.syncer.machine import begin, fold
-from decodiloco.syncer.snapshot import state_digest
-from decodiloco.syncer.state import RULES
-from replay.tape_file import Header
-from replay.tape_writer import open_writer
-from streams.codec import seal
-from streams.envelope import Envelope, Source, genesis
-from streams.events import Event
-from streams.parts import Adoption
+from decodiloco.syncer.snapshot import encode_state, state_digest
+from decodiloco.syncer.state import RULES, State
+from replay.tape_file import Header, encode_header
+from streams.codec import digest_of, encode_envelope
+from streams.envelope import Envelope, genesis
+from streams.events import CheckpointStored, Event, SnapshotStored
+from streams.framing import encode_record, encode_seal
+from streams.manifest import Manifest
 from tests.builders import (
-    checkpointed,
+    adopted,
+    digest,
     joined,
     manifest,
     merged,
@@ -34,137 +39,156 @@ from tests.builders import (
     took_over,
     window_closed,
 )
-from tests.desk import opening_of
 
-FRAGMENTS = 24
-OVERLAP = 4  # rounds that are open, or closed and not merged, at once
-STEP_TOKENS = 1024
-BATCH = 500
+RUN = "long"
+LEARNERS = 32
+FRAGMENTS = 8
+SNAPSHOT_MERGES = 10
+CHECKPOINTS = 8  # of each learner in each round: facts of the usual size that are quick to make
+STEP_TOKENS = 100
 
 
 class LongTape:
-    """Facts of a run of so many learners, one after the other, without end."""
+    """Writes `folder`/run.tape and `folder`/store. `stretches`: positions just before a snapshot.
 
-    def __init__(self, learners: int, store_url: str = "memory://bench") -> None:
-        self.opening: Opening = opening_of(FRAGMENTS, inner_steps=FRAGMENTS, learners_min=learners)
-        self._names = [f"l{number:03d}" for number in range(learners)]
-        self._state = begin(self.opening)
-        self._store_url = store_url
-        self._sequence = 0
+    A state there is the farthest from the snapshot before it.
+    """
 
-    def records(self) -> Iterator[Envelope]:
-        """The tape from its first record on."""
-        yield self._sealed(run_opened(self.opening, self._store_url, RULES))
-        yield self._sealed(took_over(self_test=self_test()))
-        for slot, name in enumerate(self._names):
-            life = joined(
-                name, slot=slot, versions=(0,) * FRAGMENTS, layout_digest=self.opening.layout.digest
-            )
-            yield self._sealed(life, heard=True)
-        for number in count(1):
-            yield from self._round(number)
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "run.tape"
+        self.stretches: list[int] = []
+        self._store: BlobStore = open_store((folder / "store").as_uri())
+        self._opening = _opening(self._store)
+        self._state: State = begin(self._opening)
+        self._file = self.path.open("wb")
+        self._hasher = blake3()
+        self._put(encode_header(Header(RUN, self._store.url)))
 
-    def _round(self, number: int) -> Iterator[Envelope]:
+    def write(self, facts_min: int) -> LongTape:
+        """At least so many facts, the last of them a merge."""
+        self._append(run_opened(self._opening, self._store.url, RULES), fence=0)
+        self._append(took_over(fence=1))
+        self._lives = [self._join(place) for place in range(LEARNERS)]
+        number = 0
+        while self._state.position < facts_min:
+            number += 1
+            self._round(number)
+        seal = encode_seal(self._state.position, self._state.digest, self._hasher)
+        self._file.write(seal)
+        self._file.close()
+        return self
+
+    def _join(self, place: int) -> int:
+        name = _name(place)
+        self._append(joined(name, slot=place, versions=(0,) * FRAGMENTS))
+        return self._state.position
+
+    def _round(self, number: int) -> None:
         fragment = fragment_of(number, FRAGMENTS)
-        version = 1 + (number - 1) // FRAGMENTS
-        begun = round_opened(number, fragment, version, tokens=self._state.tokens)
-        yield self._sealed(begun)
-        for name in self._names:
-            yield self._sealed(self._offer(name, number, fragment), heard=True)
-        if number > OVERLAP:
-            yield from self._merge(number - OVERLAP)
-        if number % FRAGMENTS == 0:
-            for name in self._names:
-                learner = self._state.learners[name]
-                stored = checkpointed(
-                    name, number, incarnation=learner.incarnation, said=learner.said + 1
-                )
-                yield self._sealed(stored, heard=True)
+        version = self._state.versions[fragment] + 1
+        self._append(round_opened(number, fragment, version))
+        first = self._state.position + 1
+        for event in self._offers(number, fragment, version):
+            self._append(event)
+        for event in self._checkpoints(number):
+            self._append(event)
+        members = range(first, first + LEARNERS)
+        self._append(window_closed(number, fragment, version, members))
+        step, found = self._state.step + 1, state_digest(self._state)
+        self._append(merged(number, fragment, version, members, step=step, state_digest=found))
+        if step % SNAPSHOT_MERGES == 0:
+            self._snapshot()
 
-    def _offer(self, name: str, number: int, fragment: int) -> Event:
-        learner = self._state.learners[name]
-        steps = number - learner.anchor_steps[fragment]
-        return offered(
-            name,
-            number,
-            fragment,
-            tokens=steps * STEP_TOKENS,
-            tokens_trained=number * STEP_TOKENS,
-            inner_steps=steps,
-            learner_step=number,
-            incarnation=learner.incarnation,
-            said=learner.said + 1,
-            seen=self._state.position,
-            base_version=learner.adopted[fragment],
-            cursor=number.to_bytes(8, "big"),
-            adopted=self._adopted(number),
-        )
-
-    def _adopted(self, number: int) -> tuple[Adoption, ...]:
-        """What was merged a round ago is adopted at the step of this one's copy."""
-        made = number - OVERLAP - 1
-        if made < 1:
-            return ()
-        fragment = fragment_of(made, FRAGMENTS)
-        return (
-            Adoption(
-                fragment=fragment,
-                version=self._state.fragments[fragment].version,
+    def _offers(self, number: int, fragment: int, version: int) -> Iterator[Event]:
+        """Everybody trains one step, adopts the round before, and answers this one."""
+        inner_steps = min(number, FRAGMENTS)
+        before = fragment_of(number - 1, FRAGMENTS) if number > 1 else None
+        delta = manifest("delta", codec="bf16")
+        for place in range(LEARNERS):
+            adoptions = () if before is None else (self._adoption(before, number - 1),)
+            yield offered(
+                _name(place),
+                number,
+                fragment,
+                STEP_TOKENS * inner_steps,
+                incarnation=self._lives[place],
+                said=1 + (number - 1) * (1 + CHECKPOINTS),
+                seen=self._state.position,
+                base_version=version - 1,
                 learner_step=number,
-                tokens_trained=number * STEP_TOKENS,
-                fetch_seconds=0.25,
-            ),
+                inner_steps=inner_steps,
+                tokens_trained=STEP_TOKENS * number,
+                adopted=adoptions,
+                manifest=delta,
+            )
+
+    def _checkpoints(self, number: int) -> Iterator[Event]:
+        stored = manifest("checkpoint")
+        for more in range(2, 2 + CHECKPOINTS):
+            for place in range(LEARNERS):
+                yield CheckpointStored(
+                    learner=_name(place),
+                    incarnation=self._lives[place],
+                    said=more + (number - 1) * (1 + CHECKPOINTS),
+                    learner_step=number,
+                    step=number - 1,
+                    manifest=stored,
+                )
+
+    def _adoption(self, fragment: int, step: int) -> object:
+        return adopted(
+            fragment,
+            self._state.versions[fragment],
+            learner_step=step,
+            tokens_trained=STEP_TOKENS * step,
         )
 
-    def _merge(self, number: int) -> Iterator[Envelope]:
-        fragment = fragment_of(number, FRAGMENTS)
-        version = self._state.rounds[number].version
-        offers = [offer.position for offer in self._state.waiting(fragment)]
-        yield self._sealed(window_closed(number, fragment, version, offers))
-        yield self._sealed(
-            merged(
-                number, fragment, version, offers, step=self._state.step + 1,
-                parameters=manifest(f"parameters {number}"), momentum=manifest(f"moments {number}"),
-                state_digest=state_digest(self._state),
-            )
-        )  # fmt: skip
+    def _snapshot(self) -> None:
+        self.stretches.append(self._state.position)
+        position = self._state.position
+        stored = put_small(
+            self._store, lambda named: snapshot_key(RUN, position, named), encode_state(self._state)
+        )
+        self._append(SnapshotStored(position=position, manifest=stored))
 
-    def _sealed(self, event: Event, heard: bool = False) -> Envelope:
-        state, source = self._state, None
-        if heard:
-            self._sequence += 1
-            source = Source("home", "life", self._sequence)
-        position = state.position + 1
-        previous = state.digest if state.position else genesis(state.run)
-        fence = 0 if position == 1 else 1
-        moment = 1.7e9 + 0.25 * position
-        envelope = seal(position, previous, fence, "syncer-1", source, moment, event)
-        self._state = fold(state, envelope)
-        return envelope
+    def _append(self, event: Event, fence: int = 1) -> None:
+        state = self._state
+        position, previous = state.position + 1, state.digest or genesis(RUN)
+        bare = Envelope(position, previous, fence, "syncer-1", None, float(position), event)
+        payload = encode_envelope(bare)
+        sealed = Envelope(
+            position, previous, fence, "syncer-1", None, float(position), event, digest_of(payload)
+        )
+        self._state = fold(state, sealed)
+        self._put(encode_record(payload))
+
+    def _put(self, data: bytes) -> None:
+        self._file.write(data)
+        self._hasher.update(data)
 
 
-def write(folder: Path, learners: int, facts: int) -> Path:
-    """A sealed tape file of so many facts, its opening beside it in a store."""
-    store_url = f"file://{folder}/store"
-    tape = LongTape(learners, store_url)
-    payload, named = encode_opening(tape.opening)
-    store = open_store(store_url)
-    store.put(opening_key(tape.opening.run.name, named), [payload])
-    store.close()
-    path = folder / "run.tape"
-    writer = open_writer(path, Header(tape.opening.run.name, store_url))
-    for batch in _batches(tape.records(), facts):
-        writer.append(batch)
-    writer.seal()
-    return path
+def _name(place: int) -> str:
+    return f"l{place:02}"
 
 
-def _batches(records: Iterable[Envelope], facts: int) -> Iterator[list[Envelope]]:
-    batch: list[Envelope] = []
-    for place, envelope in enumerate(records, 1):
-        batch.append(envelope)
-        if len(batch) == BATCH or place == facts:
-            yield batch
-            batch = []
-        if place == facts:
-            return
+def _opening(store: BlobStore) -> Opening:
+    run = Run.model_validate(
+        {
+            "name": RUN,
+            "fragments": FRAGMENTS,
+            "inner_steps": FRAGMENTS,
+            "snapshot_merges": SNAPSHOT_MERGES,
+        }
+    )
+    tensors = tuple(
+        Tensor(name=f"t{fragment}", shape=(4,), dtype="float32", fragment=fragment, rule="radial")
+        for fragment in range(FRAGMENTS)
+    )
+    first = tuple(
+        Manifest(bytes=4096, digest=digest(f"f{fragment}"), codec="fp32")
+        for fragment in range(FRAGMENTS)
+    )
+    opening = Opening(run, Layout(fragments=FRAGMENTS, tensors=tensors), first)
+    payload, named = encode_opening(opening)
+    store.put(opening_key(RUN, named), [payload])
+    return opening

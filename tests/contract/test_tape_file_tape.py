@@ -23,9 +23,11 @@ from decodiloco.store.open_store import open_store
 from replay.errors import PlaceUnknown
 from replay.place import find_place
 from replay.record import Voice, record, record_following
+from replay.records import Records
 from replay.tape_file import read_tape_file
 from replay.verify import verify_place
 from streams.errors import Corrupt, StreamMissing
+from streams.events import FragmentMerged
 from streams.nats_server import NatsServer
 from streams.tape import BATCH_MAX
 from tests.builders import one_of_each, opened, round_opened, tape_of
@@ -158,6 +160,19 @@ def test_a_live_run_is_shown_and_proved_like_its_file(
         assert list(replay.open_tape(text)) == run.tape
         proof = verify_place(place, 2, lambda done, total: None)
         assert proof.ok and proof.events == len(run.tape)
+        state, whole = (replay.state_at(text, from_start=each) for each in (False, True))
+        assert (state.position, state.digest) == (len(run.tape), whole.digest)
+        assert state.begun.snapshot > whole.begun.snapshot == 0
+        _check_by_position(place.records(), run)
+
+
+def _check_by_position(records: Records, run: RealRun) -> None:
+    """The tape is read from anywhere, and its states are folded from snapshots."""
+    merges = [each for each in run.tape if isinstance(each.event, FragmentMerged)]
+    assert records.last == len(run.tape)
+    assert list(records.read(7)) == run.tape[7:]
+    assert list(records.back(FragmentMerged.kind, records.last)) == merges[::-1]
+    records.close()
 
 
 def test_a_server_that_holds_another_run_of_this_name_is_passed_over(

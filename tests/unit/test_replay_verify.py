@@ -162,6 +162,7 @@ def test_whatever_happens_to_any_one_blob_is_found_and_named(tmp_path: Path) -> 
         whole = path.read_bytes()
         changes[number % len(changes)](path, whole, chance)
         proof = verified(path_of_tape, threads=2)
+        assert list(report_lines(proof, True)) == list(report_lines(verified(path_of_tape), True))
         path.write_bytes(whole)
         assert proof.first_difference is not None, path
         assert path.name in str(proof.first_difference.key), proof.first_difference

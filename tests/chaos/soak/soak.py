@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from replay.moments import END
 from replay.place import find_place
 from replay.record import Voice, record
 from replay.state import state_of
@@ -205,7 +206,7 @@ async def _check(built: Arena, report: Report) -> None:
     held, counts = await asyncio.to_thread(checks.invariants_hold, place, built.folder)
     verified, adds_up, _ = await asyncio.to_thread(checks.proved, place)
     report.figures += [held, verified, adds_up]
-    ended = await asyncio.to_thread(state_of, place, ("the end", None))
+    ended = await asyncio.to_thread(state_of, place, END)
     loss = await asyncio.to_thread(loss_of, built.config, ended)
     ended.close()
     closed = built.watcher.closed
