@@ -140,13 +140,20 @@ def plan_merge(
     return Plan(w, norms, limit, clips, scales, mean_norm(w, norms, clips))
 
 
-@dataclass(slots=True)
-class Total:
-    """One pass over a tensor: the weighted sum, its own sum of squares, and the deltas'."""
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one pass over a tensor counts: the weighted sum's sum of squares, and the deltas'."""
 
-    gradient: Floats
     squares: float
     found: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """One pass over a tensor: the weighted sum, and its sums of squares."""
+
+    gradient: Floats
+    sums: Sums
 
 
 def add_up(
@@ -176,12 +183,12 @@ def add_up(
             if hear is not None:
                 hear(parts)
             own.add(out)
-    return Total(gradient, own.total(), tuple(one.total() for one in found))
+    return Total(gradient, Sums(own.total(), tuple(one.total() for one in found)))
 
 
 def finish(plan: Plan, total: Total) -> tuple[float, float]:
     """Give the sum its length, in place; return the factor and the outer gradient's norm."""
-    factor, norm = length_of(plan, total)
+    factor, norm = length_of(plan, total.sums)
     if factor == 0.0:
         total.gradient.fill(0.0)  # and not a product, whose zeros would have signs
     elif plan.radial is not None:
@@ -189,9 +196,9 @@ def finish(plan: Plan, total: Total) -> tuple[float, float]:
     return factor, norm
 
 
-def length_of(plan: Plan, total: Total) -> tuple[float, float]:
+def length_of(plan: Plan, sums: Sums) -> tuple[float, float]:
     """The float32 factor that gives the sum its length, and the norm that it then has."""
-    norm = math.sqrt(total.squares)
+    norm = math.sqrt(sums.squares)
     if plan.radial is None:
         return 1.0, norm
     factor = radial_factor(plan.radial, plan.weights, norm)
@@ -215,7 +222,10 @@ def _added(flat: Sequence[Floats], plan: Plan) -> Total:
         return add_up([_chunks(delta) for delta in flat], plan, flat[0].size, recount=False)
     from decodiloco.merge import adding  # compiles: only where something is merged
 
-    return adding.add_up([_chunks(delta) for delta in flat], plan, flat[0].size, adding.Crew())[0]
+    gradient = np.empty(flat[0].size, np.float32)
+    streams = [_chunks(delta) for delta in flat]
+    sums, _ = adding.add_up(streams, plan, adding.Whole(gradient), adding.Crew())
+    return Total(gradient, sums)
 
 
 def _limit(norms: Sequence[float], clipping: Clipping) -> float | None:

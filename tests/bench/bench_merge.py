@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from decodiloco.merge import adding
-from decodiloco.merge.adding import Crew, pieces
+from decodiloco.merge.adding import Crew, Whole, pieces
 from decodiloco.merge.compiled import Coded
 from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, square_sum
 from decodiloco.merge.rules import Clipping, Rule, length_of, plan_merge
@@ -119,11 +119,13 @@ class Arrays:
         def merge() -> object:
             plan = plan_merge(rule, weights, squares, Clipping(None))
             streams = [_streamed(delta) for delta in self.deltas]
-            total, _ = adding.add_up(streams, plan, self.parameter.size, crew)
-            assert list(total.found) == squares
-            factor, _ = length_of(plan, total)
+            made = Whole(np.empty_like(self.parameter)), Whole(np.empty_like(self.parameter))
+            sums, _ = adding.add_up(streams, plan, made[1], crew)
+            assert list(sums.found) == squares
+            factor, _ = length_of(plan, sums)
             before = pieces(self.parameter), pieces(self.momentum)
-            return adding.step(*before, total.gradient, factor, RATES, crew)
+            adding.step(*before, made, factor, RATES, crew)
+            return made
 
         return merge
 
