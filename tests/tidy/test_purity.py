@@ -35,6 +35,8 @@ SHELLS = {
     "decodiloco/merge/compiled.py",
     "decodiloco/merge/fetch.py",
     "decodiloco/merge/fragment.py",
+    "decodiloco/merge/kept.py",
+    "decodiloco/merge/loops.py",
     "decodiloco/merge/one_pass.py",
     "decodiloco/syncer/carrying.py",
     "decodiloco/syncer/follower.py",
