@@ -92,8 +92,8 @@ def _add(
     parts: Sequence[Coded], scales: Wide, voices: Wide, history: Floats, out: Floats, sums: Wide
 ) -> None:
     addresses = np.array([part.ctypes.data for part in parts], np.uint64)
-    seen = np.empty(1, parts[0].dtype)
-    add_blocks(addresses, parts[0], scales, voices, history, out, sums, seen)
+    seen = np.empty(1, np.uint16)
+    add_blocks(addresses, parts[0].itemsize, scales, voices, history, out, sums, seen)
 
 
 def _padded(part: Any) -> Any:

@@ -23,7 +23,7 @@ LINE_BYTES = 64
 
 @intrinsic
 def _pointer(typing, address, like):
-    """An address as a pointer to elements like those of an array."""
+    """An address as a pointer to elements of a numpy type."""
     signature = types.CPointer(like.dtype)(address, like)
 
     def code(context, builder, signature, arguments):
@@ -64,22 +64,14 @@ def _gather(x, window):
 def _take(x, scale, total, lanes):
     """total += scale x, and the products x x of each lane folded."""
     for i in range(LANES):
-        x0 = np.float64(x[i])
-        x1 = np.float64(x[i + PITCH])
-        x2 = np.float64(x[i + 2 * PITCH])
-        x3 = np.float64(x[i + 3 * PITCH])
-        x4 = np.float64(x[i + 4 * PITCH])
-        x5 = np.float64(x[i + 5 * PITCH])
-        x6 = np.float64(x[i + 6 * PITCH])
-        x7 = np.float64(x[i + 7 * PITCH])
-        x8 = np.float64(x[i + 8 * PITCH])
-        x9 = np.float64(x[i + 9 * PITCH])
-        x10 = np.float64(x[i + 10 * PITCH])
-        x11 = np.float64(x[i + 11 * PITCH])
-        x12 = np.float64(x[i + 12 * PITCH])
-        x13 = np.float64(x[i + 13 * PITCH])
-        x14 = np.float64(x[i + 14 * PITCH])
-        x15 = np.float64(x[i + 15 * PITCH])
+        x0, x1 = np.float64(x[i]), np.float64(x[i + PITCH])
+        x2, x3 = np.float64(x[i + 2 * PITCH]), np.float64(x[i + 3 * PITCH])
+        x4, x5 = np.float64(x[i + 4 * PITCH]), np.float64(x[i + 5 * PITCH])
+        x6, x7 = np.float64(x[i + 6 * PITCH]), np.float64(x[i + 7 * PITCH])
+        x8, x9 = np.float64(x[i + 8 * PITCH]), np.float64(x[i + 9 * PITCH])
+        x10, x11 = np.float64(x[i + 10 * PITCH]), np.float64(x[i + 11 * PITCH])
+        x12, x13 = np.float64(x[i + 12 * PITCH]), np.float64(x[i + 13 * PITCH])
+        x14, x15 = np.float64(x[i + 14 * PITCH]), np.float64(x[i + 15 * PITCH])
         total[i] += scale * x0
         total[i + PITCH] += scale * x1
         total[i + 2 * PITCH] += scale * x2
@@ -152,22 +144,14 @@ def _take_two(x, y, a, b, total, lanes, others):
 def _take_heard(x, scale, voice, total, heard, lanes):
     """The same as `_take`, and heard += voice x."""
     for i in range(LANES):
-        x0 = np.float64(x[i])
-        x1 = np.float64(x[i + PITCH])
-        x2 = np.float64(x[i + 2 * PITCH])
-        x3 = np.float64(x[i + 3 * PITCH])
-        x4 = np.float64(x[i + 4 * PITCH])
-        x5 = np.float64(x[i + 5 * PITCH])
-        x6 = np.float64(x[i + 6 * PITCH])
-        x7 = np.float64(x[i + 7 * PITCH])
-        x8 = np.float64(x[i + 8 * PITCH])
-        x9 = np.float64(x[i + 9 * PITCH])
-        x10 = np.float64(x[i + 10 * PITCH])
-        x11 = np.float64(x[i + 11 * PITCH])
-        x12 = np.float64(x[i + 12 * PITCH])
-        x13 = np.float64(x[i + 13 * PITCH])
-        x14 = np.float64(x[i + 14 * PITCH])
-        x15 = np.float64(x[i + 15 * PITCH])
+        x0, x1 = np.float64(x[i]), np.float64(x[i + PITCH])
+        x2, x3 = np.float64(x[i + 2 * PITCH]), np.float64(x[i + 3 * PITCH])
+        x4, x5 = np.float64(x[i + 4 * PITCH]), np.float64(x[i + 5 * PITCH])
+        x6, x7 = np.float64(x[i + 6 * PITCH]), np.float64(x[i + 7 * PITCH])
+        x8, x9 = np.float64(x[i + 8 * PITCH]), np.float64(x[i + 9 * PITCH])
+        x10, x11 = np.float64(x[i + 10 * PITCH]), np.float64(x[i + 11 * PITCH])
+        x12, x13 = np.float64(x[i + 12 * PITCH]), np.float64(x[i + 13 * PITCH])
+        x14, x15 = np.float64(x[i + 14 * PITCH]), np.float64(x[i + 15 * PITCH])
         total[i] += scale * x0
         total[i + PITCH] += scale * x1
         total[i + 2 * PITCH] += scale * x2
@@ -252,22 +236,14 @@ def _dot_two(x, y, z, lanes, others):
         x13, y13 = np.float64(x[i + 13 * PITCH]), np.float64(y[i + 13 * PITCH])
         x14, y14 = np.float64(x[i + 14 * PITCH]), np.float64(y[i + 14 * PITCH])
         x15, y15 = np.float64(x[i + 15 * PITCH]), np.float64(y[i + 15 * PITCH])
-        z0 = np.float64(z[i])
-        z1 = np.float64(z[i + PITCH])
-        z2 = np.float64(z[i + 2 * PITCH])
-        z3 = np.float64(z[i + 3 * PITCH])
-        z4 = np.float64(z[i + 4 * PITCH])
-        z5 = np.float64(z[i + 5 * PITCH])
-        z6 = np.float64(z[i + 6 * PITCH])
-        z7 = np.float64(z[i + 7 * PITCH])
-        z8 = np.float64(z[i + 8 * PITCH])
-        z9 = np.float64(z[i + 9 * PITCH])
-        z10 = np.float64(z[i + 10 * PITCH])
-        z11 = np.float64(z[i + 11 * PITCH])
-        z12 = np.float64(z[i + 12 * PITCH])
-        z13 = np.float64(z[i + 13 * PITCH])
-        z14 = np.float64(z[i + 14 * PITCH])
-        z15 = np.float64(z[i + 15 * PITCH])
+        z0, z1 = np.float64(z[i]), np.float64(z[i + PITCH])
+        z2, z3 = np.float64(z[i + 2 * PITCH]), np.float64(z[i + 3 * PITCH])
+        z4, z5 = np.float64(z[i + 4 * PITCH]), np.float64(z[i + 5 * PITCH])
+        z6, z7 = np.float64(z[i + 6 * PITCH]), np.float64(z[i + 7 * PITCH])
+        z8, z9 = np.float64(z[i + 8 * PITCH]), np.float64(z[i + 9 * PITCH])
+        z10, z11 = np.float64(z[i + 10 * PITCH]), np.float64(z[i + 11 * PITCH])
+        z12, z13 = np.float64(z[i + 12 * PITCH]), np.float64(z[i + 13 * PITCH])
+        z14, z15 = np.float64(z[i + 14 * PITCH]), np.float64(z[i + 15 * PITCH])
         lanes[i] = _folded(
             x0 * z0, x1 * z1, x2 * z2, x3 * z3, x4 * z4, x5 * z5, x6 * z6, x7 * z7,
             x8 * z8, x9 * z9, x10 * z10, x11 * z11, x12 * z12, x13 * z13, x14 * z14, x15 * z15,
@@ -315,76 +291,87 @@ def _halved(lanes):
 
 
 @njit(**STRICT)
-def _touch(addresses, first, like):
+def _touch(addresses, start, stop):
     """Reads a value of each cache line of a block in order: rows far apart would come slowly."""
-    seen = like.dtype.type(0)
+    seen = np.uint16(0)
     for k in range(len(addresses)):
-        x = _elements(addresses[k], first, like)
-        for i in range(0, BLOCK_ELEMENTS, LINE_BYTES // like.itemsize):
+        x = carray(_pointer(addresses[k] + np.uint64(start), np.uint16), (stop - start) // 2)
+        for i in range(0, len(x), LINE_BYTES // 2):
             seen = max(seen, x[i])
     return seen
 
 
 @njit(**STRICT)
-def _elements(address, first, like):
-    """A block of a delta, from its element `first` on."""
-    offset = np.uint64(first) * np.uint64(like.itemsize)
-    return carray(_pointer(address + offset, like), BLOCK_ELEMENTS)
+def _fetch(address, first, item_bytes, window):
+    """A window of a delta: of float32 elements, or of bf16 ones, the upper halves of such."""
+    at = address + np.uint64(first) * np.uint64(item_bytes)
+    if item_bytes == 2:
+        _gather(carray(_pointer(at, np.uint16), BLOCK_ELEMENTS), window)
+    else:
+        _gather(carray(_pointer(at, np.float32), BLOCK_ELEMENTS), window)
 
 
 @njit(**STRICT)
-def _add_window(addresses, first, like, scales, windows, total, lanes, start):
+def _add_window(addresses, first, item_bytes, scales, windows, total, lanes, start):
     """A window of each delta, added up. None is needed again: two places do for all of them."""
     count = len(addresses)
     total[:] = -0.0  # it changes nothing it is added to; 0.0 would change a -0.0
     for k in range(0, count - 1, 2):
-        _gather(_elements(addresses[k], first, like), windows[0])
-        _gather(_elements(addresses[k + 1], first, like), windows[1])
+        _fetch(addresses[k], first, item_bytes, windows[0])
+        _fetch(addresses[k + 1], first, item_bytes, windows[1])
         a, b = scales[k], scales[k + 1]
         _take_two(windows[0], windows[1], a, b, total, lanes[k, start:], lanes[k + 1, start:])
     if count % 2:
-        _gather(_elements(addresses[count - 1], first, like), windows[0])
+        _fetch(addresses[count - 1], first, item_bytes, windows[0])
         _take(windows[0], scales[count - 1], total, lanes[count - 1, start:])
 
 
 @njit(**STRICT)
-def _hear_window(addresses, first, like, scales, voices, windows, total, heard, lanes, start):
+def _hear_window(addresses, first, item_bytes, scales, voices, windows, total, heard, lanes, start):
     """The same, with the sum by voices; each window is kept."""
     total[:], heard[:] = -0.0, -0.0
     for k in range(len(addresses)):
-        _gather(_elements(addresses[k], first, like), windows[k])
+        _fetch(addresses[k], first, item_bytes, windows[k])
         _take_heard(windows[k], scales[k], voices[k], total, heard, lanes[k, start:])
 
 
 _ADD = [
     types.none(
-        read(types.uint64), read(of), read(types.float64), read(types.float64), FLOATS,
-        written(types.float32), written(types.float64, 2), written(of),
+        read(types.uint64), types.int64, read(types.float64), read(types.float64), FLOATS,
+        written(types.float32), written(types.float64, 2), written(types.uint16),
     )
-    for of in (types.float32, types.uint16)
 ]  # fmt: skip
 
 
 @kept(_ADD)
-def add_blocks(addresses, like, scales, voices, history, out, sums, seen):
+def add_blocks(addresses, item_bytes, scales, voices, history, out, sums, seen):
     """Whole blocks of `add_piece`; `seen` is told of the bytes, so that these are looked at."""
     count = len(addresses)
     total, heard, own = np.zeros(WINDOW), np.zeros(WINDOW), np.zeros(WINDOW, np.float32)
     windows = np.zeros((max(count, 2), WINDOW), np.float32)
     lanes = np.empty((sums.shape[1], ROW))
-    blocks = len(out) // BLOCK_ELEMENTS
-    seen[0] = _touch(addresses, 0, like)
+    blocks, block_bytes = len(out) // BLOCK_ELEMENTS, BLOCK_ELEMENTS * item_bytes
+    seen[0] = _touch(addresses, 0, block_bytes)
     for block in range(blocks):
         if block + 1 < blocks:
-            seen[0] = _touch(addresses, (block + 1) * BLOCK_ELEMENTS, like)
+            seen[0] = _touch(addresses, (block + 1) * block_bytes, (block + 2) * block_bytes)
         for start in range(0, ROW, LANES):
             first = block * BLOCK_ELEMENTS + start
             if len(voices):
                 _hear_window(
-                    addresses, first, like, scales, voices, windows, total, heard, lanes, start
+                    addresses,
+                    first,
+                    item_bytes,
+                    scales,
+                    voices,
+                    windows,
+                    total,
+                    heard,
+                    lanes,
+                    start,
                 )
             else:
-                _add_window(addresses, first, like, scales, windows, total, lanes, start)
+                _add_window(addresses, first, item_bytes, scales, windows, total, lanes, start)
             _rounded(total, own)
             _spread(own, out[first:])
             _dot(own, own, lanes[count, start:])
