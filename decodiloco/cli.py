@@ -127,11 +127,11 @@ def open_(config: ConfigFile, settings: Settings = None) -> None:
 def syncer(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
     """Run a syncer: it leads, or stands by to take over, until the run is closed."""
     loaded, named = _ready(config, settings, "syncer", id_)
-    from decodiloco.merge import loops
+    from decodiloco.merge import loading
     from decodiloco.stopping import run_until_stopped
     from decodiloco.syncer.service import run_syncer
 
-    loops.defer()  # who stands by needs none, and who leads must not wait for a compiler
+    loading.defer()  # who stands by needs none, and who leads must not wait for a compiler
     run_until_stopped(run_syncer(loaded, named))
 
 

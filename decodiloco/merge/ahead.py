@@ -6,6 +6,7 @@ reader cannot get is left to the one who asks for it, and to his patience.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
@@ -44,6 +45,10 @@ class Readers:
     def start(self, blob: TensorBlob, index: int) -> Future[memoryview]:
         """Begins to read one chunk."""
         return self._pool.submit(blob.chunk, index, self._store)
+
+    def digest(self, work: Callable[[], bytes]) -> Future[bytes]:
+        """Takes a digest of what was made, beside whoever makes the rest."""
+        return self._pool.submit(work)
 
 
 class _Ahead:

@@ -14,6 +14,7 @@ from decodiloco.merge import rules
 from decodiloco.merge.direction import Heard, Listener
 from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats
 from decodiloco.merge.outer import outer_chunk
+from decodiloco.merge.places import Place
 from decodiloco.merge.rules import Plan, Total
 
 
@@ -59,3 +60,22 @@ def step(
         before = None if momentum is None else next(momentum)
         stepped[part], moved[part] = outer_chunk(next(parameters), before, length[part], *rates)
     return stepped, moved
+
+
+def step_in(
+    parameters: Iterator[Floats],
+    momentum: Iterator[Floats] | None,
+    places: tuple[Place, Place],
+    factor: float,
+    rates: tuple[float, float],
+) -> None:
+    """The same from and into places: see `decodiloco.merge.adding.step`."""
+    parameter, moment = places
+    for start in range(0, parameter.elements, CHUNK_ELEMENTS):
+        stop = min(start + CHUNK_ELEMENTS, parameter.elements)
+        gradient, new = moment.kept(start, stop), parameter.lend(start, stop)
+        before = None if momentum is None else iter((next(momentum),))
+        new[...], gradient[...] = step(iter((next(parameters),)), before, gradient, factor, rates)
+        assert np.isfinite(new).all(), "not finite after the step"
+        parameter.settle(start, new)
+        moment.settle(start, gradient)

@@ -45,10 +45,12 @@ def merge_fragment(
     finite, or whose header lies is left out with its reason. The header's sums of squares are
     trusted at first and recomputed on the way; when one was a lie, the pass starts again
     without the liar. So it does without a delta that is far too long or points elsewhere than the
-    others, as long as these are more than half. Memory: the new version, and two chunks of each
-    delta: one that is merged, and one that is read meanwhile.
+    others, as long as these are more than half. Memory: two chunks of each delta, one that is
+    merged, and one that is read meanwhile; and the new version, if it is short: a long one waits
+    in a file (`decodiloco.store.aside`).
     Raises BlobMissing, BlobCorrupt or StoreUnreachable when the fragment itself cannot be read,
-    Disagreement when this thread's arithmetic is not ours.
+    StoreUnreachable when the new version finds no room, Disagreement when this thread's
+    arithmetic is not ours.
     """
     _check(order)
     prove_this_thread()
@@ -72,7 +74,6 @@ def merge_fragment(
             astray |= (strange := attempt.misdirected(made, len(astray)))
             if not strange:
                 return attempt.merged(made, _left_out(unfit | astray))
-            del made  # the next pass has its own: the new version is in memory once
     return Abandoned(_left_out(unfit | astray))
 
 

@@ -17,13 +17,14 @@ import numpy as np
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.fragments.layout import Tensor
-from decodiloco.merge import definition, direction, gates, loops
+from decodiloco.merge import definition, direction, gates, loading
 from decodiloco.merge.ahead import Readers
 from decodiloco.merge.crew import Crew
 from decodiloco.merge.direction import Agreement, Heard
 from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, shares, tree_sum
 from decodiloco.merge.geometric import gram_of
 from decodiloco.merge.order import Merged, MergeOrder
+from decodiloco.merge.places import Place, put
 from decodiloco.merge.report import (
     Contributor,
     Report,
@@ -37,13 +38,15 @@ from decodiloco.merge.rules import (
     VOICES_MIN,
     Clipping,
     Plan,
-    Total,
+    Sums,
     length_of,
     median,
     plan_merge,
 )
 from decodiloco.merge.self_test import self_test
-from decodiloco.store.tensors import Encoded, TensorBlob, encode_tensors
+from decodiloco.store.codecs import LOSSLESS
+from decodiloco.store.growing import Growing
+from decodiloco.store.tensors import Encoded, TensorBlob
 from streams.parts import LeftOut
 
 if TYPE_CHECKING:
@@ -78,10 +81,8 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One tensor's new version."""
+    """What was told and heard of one tensor while it was made."""
 
-    parameter: Floats
-    momentum: Floats
     report: TensorReport
     heard: Heard | None
 
@@ -125,6 +126,10 @@ class Pass:
         self._with_history = few and len(self._members) > 1 and before.momentum is not None
         hears = order.settings.direction is not None and (self._with_history or not few)
         self._hears = hears
+        assert order.settings.fragment_codec == LOSSLESS, "a new version is stored as it is"
+        shapes = {tensor.name: tensor.shape for tensor in order.tensors}
+        self._parameters = Growing(shapes, readers.digest)
+        self._momentum = Growing(shapes, readers.digest)
 
     def too_long(self) -> dict[int, str]:
         """Deltas whose norm a step is extreme, by position, by what their headers say."""
@@ -180,7 +185,6 @@ class Pass:
     def merged(self, made: list[Made], left_out: tuple[LeftOut, ...]) -> Merged:
         """The blobs of the new version."""
         order = self._order
-        names = [tensor.name for tensor in order.tensors]
         found = self._agreements(made)
         doubted = direction.doubted(found, len(self._members), order.elements)
         payload, manifest = encode_report(
@@ -193,13 +197,11 @@ class Pass:
                 lengthened(self._before.step_norms, median(self._step_norms)),
             )
         )
-        parameters = {name: one.parameter for name, one in zip(names, made, strict=True)}
-        momentum = {name: one.momentum for name, one in zip(names, made, strict=True)}
         return Merged(
             tuple(one.position for one in self._members),
             left_out,
-            encode_tensors(parameters, order.settings.fragment_codec),
-            encode_tensors(momentum, "fp32"),
+            self._parameters.encoded(),
+            self._momentum.encoded(),
             Encoded((payload,), manifest),
             _norm_of_all([one.report.outer_gradient_norm for one in made]),
             tuple(self._members[place].position for place in doubted),
@@ -235,15 +237,15 @@ class Pass:
         if tensor.rule == "median" and len(self._members) > 1:
             gram = gram_of(self._streams(name, self._opened()), tensor.elements)
         plan = plan_merge(tensor.rule, self._weights, said, clipping, gram)
-        total, heard = self._added(tensor, plan, sources, crew)
-        self._check_squares(name, said, total.found)
-        factor, norm = length_of(plan, total)
+        parameter, momentum = self._parameters.tensor(name), self._momentum.tensor(name)
+        sums, heard = self._added(tensor, plan, sources, momentum, crew)
+        self._check_squares(name, said, sums.found)
+        factor, norm = length_of(plan, sums)
         assert math.isfinite(norm), f"{name}: the gates let only short deltas pass"
         pieces = sources.parameters.chunks(name, CHUNK_ELEMENTS)
-        rates = settings.lr, settings.mu
         moved = _pieces(sources.momentum, name)
-        stepped = _stepped(pieces, moved, total.gradient, factor, rates, crew)
-        parameter, momentum = (flat.reshape(tensor.shape) for flat in stepped)
+        places, rates = (parameter, momentum), (settings.lr, settings.mu)
+        _step(pieces, moved, places, factor, rates, crew)
         report = TensorReport(
             name=name,
             rule=tensor.rule,
@@ -255,22 +257,24 @@ class Pass:
             outer_gradient_norm=norm,
             medians=next_history(history, plan),
         )
-        return Made(parameter, momentum, report, heard)
+        return Made(report, heard)
 
     def _added(
-        self, tensor: Tensor, plan: Plan, sources: Sources, crew: Crew
-    ) -> tuple[Total, Heard | None]:
-        """The sum of a tensor's deltas, and how they agree where that is asked."""
-        name, elements = tensor.name, tensor.elements
+        self, tensor: Tensor, plan: Plan, sources: Sources, out: Place, crew: Crew
+    ) -> tuple[Sums, Heard | None]:
+        """The sum of a tensor's deltas, kept in `out`; how they agree where that is asked."""
+        name = tensor.name
         voices = self._voices if self._hears else ()
         history = _pieces(sources.recalled, name)
-        if plan.trims or not loops.are_ready():
+        if plan.trims or not loading.are_ready():  # the forms whose sum is in memory as a whole
             streams = self._streams(name, sources.deltas)
-            return definition.add_up(streams, plan, elements, voices, history)
+            total, heard = definition.add_up(streams, plan, tensor.elements, voices, history)
+            put(total.gradient, out)
+            return total.sums, heard
         from decodiloco.merge import adding  # with the loops
 
         coded = self._coded(name, sources.deltas)
-        return adding.add_up(coded, plan, elements, crew, voices, history)
+        return adding.add_up(coded, plan, out, crew, voices, history)
 
     def _opened(self) -> list[TensorBlob]:
         return [self._deltas[one.position] for one in self._members]
@@ -309,28 +313,27 @@ def prove_this_thread() -> None:
 
     And once more when the compiled loops have come since then.
     """
-    with_loops = loops.are_ready()
+    with_loops = loading.are_ready()
     if getattr(_proved, "with_loops", None) is not with_loops:
         self_test()
         _proved.with_loops = with_loops
 
 
-def _stepped(
+def _step(
     parameters: Iterator[Floats],
     momentum: Iterator[Floats] | None,
-    gradient: Floats,
+    places: tuple[Place, Place],
     factor: float,
     rates: tuple[float, float],
     crew: Crew,
-) -> tuple[Floats, Floats]:
+) -> None:
     """The outer step by the compiled loops, or by the definition where these are not there yet."""
-    if loops.are_ready():
+    if loading.are_ready():
         from decodiloco.merge import adding  # with the loops
 
-        return adding.step(parameters, momentum, gradient, factor, rates, crew)
-    stepped, moved = definition.step(parameters, momentum, gradient, factor, rates)
-    assert np.isfinite(stepped).all(), "not finite after the step"
-    return stepped, moved
+        adding.step(parameters, momentum, places, factor, rates, crew)
+    else:
+        definition.step_in(parameters, momentum, places, factor, rates)
 
 
 def _pieces(blob: TensorBlob | None, name: str) -> Iterator[Floats] | None:

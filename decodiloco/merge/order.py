@@ -5,6 +5,7 @@ Knows positions, keys and manifests; must not know how anything is merged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -96,7 +97,7 @@ class Merged:
     outer_gradient_norm: float
     doubted: tuple[int, ...] = ()
 
-    def blobs(self, order: MergeOrder) -> list[tuple[str, tuple[Part, ...]]]:
+    def blobs(self, order: MergeOrder) -> list[tuple[str, Sequence[Part]]]:
         """Keys and parts of parameters, momentum and report, in the order to store them."""
         run, fragment, version = order.run, order.fragment, order.version
         return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from decodiloco.merge import loops
+from decodiloco.merge import loading
 from decodiloco.merge.exact import Floats, rounded
 
 
@@ -25,7 +25,7 @@ def outer_step(
     if any(array.dtype != np.float32 or array.shape != parameter.shape for array in arrays):
         raise ValueError("parameter, momentum and outer gradient are float32 and of one shape")
     p, b, g = (np.ascontiguousarray(array).reshape(-1) for array in arrays)
-    if not loops.are_ready():
+    if not loading.are_ready():
         stepped, moved = outer_chunk(p, b, g, lr, mu)
         return stepped.reshape(parameter.shape), moved.reshape(parameter.shape)
     from decodiloco.merge.compiled import step_piece  # with the loops

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from decodiloco.merge import loops
+from decodiloco.merge import loading
 from decodiloco.merge.crew import Crew
 from decodiloco.merge.exact import (
     CHUNK_ELEMENTS,
@@ -26,6 +26,7 @@ from decodiloco.merge.exact import (
 )
 from decodiloco.merge.geometric import Gram, gram_of, median_scales
 from decodiloco.merge.mean import mean_scales
+from decodiloco.merge.places import Whole
 from decodiloco.merge.radial import directional_scales, mean_norm, radial_factor
 from decodiloco.merge.trimmed import TrimmedSum
 
@@ -142,13 +143,20 @@ def plan_merge(
     return Plan(w, norms, limit, clips, scales, mean_norm(w, norms, clips))
 
 
-@dataclass(slots=True)
-class Total:
-    """One pass over a tensor: the weighted sum, its own sum of squares, and the deltas'."""
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one pass over a tensor counts: the weighted sum's sum of squares, and the deltas'."""
 
-    gradient: Floats
     squares: float
     found: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """One pass over a tensor: the weighted sum, and its sums of squares."""
+
+    gradient: Floats
+    sums: Sums
 
 
 def add_up(
@@ -178,12 +186,12 @@ def add_up(
             if hear is not None:
                 hear(parts)
             own.add(out)
-    return Total(gradient, own.total(), tuple(one.total() for one in found))
+    return Total(gradient, Sums(own.total(), tuple(one.total() for one in found)))
 
 
 def finish(plan: Plan, total: Total) -> tuple[float, float]:
     """Give the sum its length, in place; return the factor and the outer gradient's norm."""
-    factor, norm = length_of(plan, total)
+    factor, norm = length_of(plan, total.sums)
     if factor == 0.0:
         total.gradient.fill(0.0)  # and not a product, whose zeros would have signs
     elif plan.radial is not None:
@@ -191,9 +199,9 @@ def finish(plan: Plan, total: Total) -> tuple[float, float]:
     return factor, norm
 
 
-def length_of(plan: Plan, total: Total) -> tuple[float, float]:
+def length_of(plan: Plan, sums: Sums) -> tuple[float, float]:
     """The float32 factor that gives the sum its length, and the norm that it then has."""
-    norm = math.sqrt(total.squares)
+    norm = math.sqrt(sums.squares)
     if plan.radial is None:
         return 1.0, norm
     factor = radial_factor(plan.radial, plan.weights, norm)
@@ -214,11 +222,13 @@ def median(norms: Sequence[float]) -> float:
 def _added(flat: Sequence[Floats], plan: Plan) -> Total:
     """The sum of whole deltas: by the compiled loops where these know how."""
     streams = [_chunks(delta) for delta in flat]
-    if plan.trims or not loops.are_ready():
+    if plan.trims or not loading.are_ready():
         return add_up(streams, plan, flat[0].size, recount=False)
     from decodiloco.merge import adding  # with the loops
 
-    return adding.add_up(streams, plan, flat[0].size, Crew())[0]
+    gradient = np.empty(flat[0].size, np.float32)
+    sums, _ = adding.add_up(streams, plan, Whole(gradient), Crew())
+    return Total(gradient, sums)
 
 
 def _limit(norms: Sequence[float], clipping: Clipping) -> float | None:

@@ -8,8 +8,10 @@ from an event loop's own thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Protocol
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Protocol, overload
 
 from decodiloco.errors import BlobCorrupt
 from streams.errors import BadName
@@ -19,6 +21,8 @@ _SEGMENT = r"[a-z0-9][a-z0-9_-]*"
 _KEY = re.compile(rf"{_SEGMENT}(/{_SEGMENT})*")
 
 Part = bytes | memoryview
+Late = tuple[int, Callable[[], Part]]
+"""How many bytes a part has, and how to get it."""
 
 
 class BlobStore(Protocol):
@@ -83,10 +87,55 @@ def is_key(name: str) -> bool:
     return len(name) <= KEY_BYTES_MAX and _KEY.fullmatch(name) is not None
 
 
-def flat(parts: Sequence[Part]) -> tuple[list[memoryview], int]:
-    """The parts as views of single bytes, and their size together."""
-    views = [memoryview(part).cast("B") for part in parts]
-    return views, sum(view.nbytes for view in views)
+class LateParts(Sequence[Part]):
+    """Parts that are got when they are asked for, and not kept: all of them may be too many."""
+
+    def __init__(self, late: Sequence[Late]) -> None:
+        self._late = late
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many bytes each has, without getting it."""
+        return [size_bytes for size_bytes, _ in self._late]
+
+    def __len__(self) -> int:
+        return len(self._late)
+
+    @overload
+    def __getitem__(self, place: int) -> Part: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Part]: ...
+    def __getitem__(self, place: int | slice) -> Part | Sequence[Part]:
+        if isinstance(place, slice):
+            return LateParts(self._late[place])
+        return self._late[place][1]()
+
+
+class Body:
+    """Parts laid end to end, as a store takes them. Late ones are got one after another."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        if isinstance(parts, LateParts):
+            sizes = parts.sizes
+        else:
+            sizes = [memoryview(part).nbytes for part in parts]
+        self._parts = parts
+        self._starts = [0, *accumulate(sizes)]
+        self.nbytes = self._starts[-1]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for part in self._parts:
+            yield memoryview(part).cast("B")
+
+    def cut(self, start: int, stop: int) -> bytes:
+        """These bytes, of the parts that hold them."""
+        pieces = []
+        place = bisect_right(self._starts, start) - 1
+        while place < len(self._parts) and self._starts[place] < stop:
+            view, origin = memoryview(self._parts[place]).cast("B"), self._starts[place]
+            pieces.append(view[max(start - origin, 0) : stop - origin])
+            place += 1
+        return b"".join(pieces)
 
 
 def check_same(key: str, held_bytes: int, put_bytes: int) -> None:

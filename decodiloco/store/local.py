@@ -17,12 +17,12 @@ from stat import S_ISREG
 
 from decodiloco.errors import BlobMissing, StoreDenied, StoreUnreachable
 from decodiloco.store.blobs import (
+    Body,
     Part,
     check_range,
     check_same,
     checked_key,
     checked_prefix,
-    flat,
     is_key,
 )
 
@@ -46,15 +46,15 @@ class LocalStore:
 
     def put(self, key: str, parts: Sequence[Part]) -> None:
         path = self._path(key)
-        views, size_bytes = flat(parts)
+        body = Body(parts)
         with self._troubles(f"cannot take blob {key}"):
             self._make(path.parent)
             held_bytes = _size(path)
             if held_bytes is None:
-                held_bytes = _write(path, views, size_bytes)
+                held_bytes = _write(path, body)
             # Also when another process wrote it: its name may not have reached the disk yet.
             _sync_folder(path.parent)
-        check_same(key, held_bytes, size_bytes)
+        check_same(key, held_bytes, body.nbytes)
 
     def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         path = self._path(key)
@@ -140,20 +140,20 @@ def _size(path: Path) -> int | None:
     return status.st_size if S_ISREG(status.st_mode) else None
 
 
-def _write(path: Path, views: Sequence[memoryview], size_bytes: int) -> int:
+def _write(path: Path, body: Body) -> int:
     """Writes the blob aside and links it; returns the size of whichever blob has the name now."""
     aside = path.parent / f".tmp-{secrets.token_hex(8)}"
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         try:
-            for view in views:
+            for view in body:
                 written = 0
                 while written < view.nbytes:
                     written += os.write(descriptor, view[written : written + WRITE_BYTES_MAX])
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        return _name(aside, path, size_bytes)
+        return _name(aside, path, body.nbytes)
     finally:
         aside.unlink(missing_ok=True)
 

@@ -7,12 +7,12 @@ from threading import Lock
 
 from decodiloco.errors import BlobMissing
 from decodiloco.store.blobs import (
+    Body,
     Part,
     check_range,
     check_same,
     checked_key,
     checked_prefix,
-    flat,
 )
 from streams.subjects import checked
 
@@ -29,11 +29,10 @@ class MemoryStore:
         self._lock = Lock()
 
     def put(self, key: str, parts: Sequence[Part]) -> None:
-        views, size_bytes = flat(parts)
-        blob = b"".join(views)
+        blob = b"".join(Body(parts))
         with self._lock:
             held = self._blobs.setdefault(checked_key(key), blob)
-        check_same(key, len(held), size_bytes)
+        check_same(key, len(held), len(blob))
 
     def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         blob = self._blobs.get(checked_key(key))

@@ -22,12 +22,12 @@ from s3fs import S3FileSystem
 
 from decodiloco.errors import BlobMissing, ConfigInvalid, StoreUnreachable
 from decodiloco.store.blobs import (
+    Body,
     Part,
     check_range,
     check_same,
     checked_key,
     checked_prefix,
-    flat,
     hide_credentials,
     is_key,
 )
@@ -111,21 +111,21 @@ class S3Store:
 
     def put(self, key: str, parts: Sequence[Part]) -> None:
         path = self._path(key)
-        views, size_bytes = flat(parts)
-        if size_bytes <= SINGLE_BYTES_MAX:
-            body = b"".join(views)
-            created = self._create(key, "put_object", Key=path, Body=body)
-            if not created and size_bytes and self.size(key) == 0:
+        body = Body(parts)
+        if body.nbytes <= SINGLE_BYTES_MAX:
+            whole = body.cut(0, body.nbytes)
+            created = self._create(key, "put_object", Key=path, Body=whole)
+            if not created and whole and self.size(key) == 0:
                 # Of a PUT whose line was cut some servers keep the name, and nothing in it.
-                self._call(key, "put_object", Key=path, Body=body)
+                self._call(key, "put_object", Key=path, Body=whole)
         else:
             # Asked first, since a merge made again after a takeover need not be sent again.
-            created = self.size(key) is None and self._put_parts(key, path, views, size_bytes)
+            created = self.size(key) is None and self._put_parts(key, path, body)
         if not created:
             held_bytes = self.size(key)
             if held_bytes is None:
                 raise StoreUnreachable(f"{self._where(key)}: said to be there, but not found")
-            check_same(key, held_bytes, size_bytes)
+            check_same(key, held_bytes, body.nbytes)
 
     def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
         path = self._path(key)
@@ -181,18 +181,18 @@ class S3Store:
         if client is not None:
             self._files.close_session(self._files.loop, client)
 
-    def _put_parts(self, key: str, path: str, views: Sequence[memoryview], size_bytes: int) -> bool:
+    def _put_parts(self, key: str, path: str, body: Body) -> bool:
         """Sends equal parts; an upload that fails is taken back, and nothing of it is visible."""
-        part_bytes = PART_BYTES
+        part_bytes, size_bytes = PART_BYTES, body.nbytes
         while part_bytes * PARTS_MAX < size_bytes:
             part_bytes *= 2
         upload = self._call(key, "create_multipart_upload", Key=path)["UploadId"]
         named = {"Key": path, "UploadId": upload}
 
         def send(start: int) -> dict[str, Any]:
-            body = _cut(views, start, min(start + part_bytes, size_bytes))
+            part = body.cut(start, min(start + part_bytes, size_bytes))
             number = start // part_bytes + 1
-            answer = self._call(key, "upload_part", PartNumber=number, Body=body, **named)
+            answer = self._call(key, "upload_part", PartNumber=number, Body=part, **named)
             return {"PartNumber": number, "ETag": answer["ETag"]}
 
         try:
@@ -337,14 +337,3 @@ def _checked_endpoint(endpoint: str | None) -> str:
             f"store endpoint {hide_credentials(endpoint)!r}: use http://host:port or https://host"
         )
     return endpoint
-
-
-def _cut(views: Sequence[memoryview], start: int, stop: int) -> bytes:
-    """Bytes `start` to `stop` of the views laid end to end."""
-    pieces, offset = [], 0
-    for view in views:
-        begin, end = max(start - offset, 0), min(stop - offset, view.nbytes)
-        if begin < end:
-            pieces.append(view[begin:end])
-        offset += view.nbytes
-    return b"".join(pieces)

@@ -61,7 +61,7 @@ class Encoded:
     Parts may be the memory of the arrays they were made from: change none before it is stored.
     """
 
-    parts: tuple[Part, ...]
+    parts: Sequence[Part]
     manifest: Manifest
 
 
@@ -74,8 +74,10 @@ def encode_tensors(tensors: Mapping[str, Floats], codec: str, squares: bool = Fa
     """
     names = sorted(tensors)
     coded = [(name, encoded_view(tensors[name], codec)) for name in names]
-    sums = [square_sum(decode(part, codec, tensors[name].size)) for name, part in coded]
-    return _of_parts(tensors, coded, codec, sums if squares else None)
+    sums = None
+    if squares:
+        sums = [square_sum(decode(part, codec, tensors[name].size)) for name, part in coded]
+    return _of_parts(tensors, coded, codec, sums)
 
 
 def encode_with_loss(
@@ -103,6 +105,23 @@ def encode_raw(arrays: Mapping[str, npt.NDArray[Any]]) -> Encoded:
     payload = [np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data for name in names]
     named = [(name, dtypes[name], arrays[name].shape) for name in names]
     return _sealed(named, payload, RAW, None)
+
+
+def headed(
+    named: Sequence[tuple[str, str, tuple[int, ...]]],
+    chunks: tuple[bytes, ...],
+    codec: str,
+    sums: Sequence[float] | None = None,
+    shapes: tuple[tuple[int, ...], ...] | None = None,
+) -> tuple[bytes, Manifest]:
+    """A blob's header, and the manifest that names the blob: of (name, dtype, shape) in the order
+    of their bytes, and of the digests of the payload's chunks.
+    """
+    header = Header(place(named), chunks, None if sums is None else tuple(sums), shapes)
+    start = render_header(header)
+    assert len(start) <= HEADER_BYTES_MAX, f"a header of {len(start)} bytes"
+    size_bytes, digest = len(start) + header.payload_bytes, blake3(start).digest()
+    return start, Manifest(bytes=size_bytes, digest=digest, codec=codec)
 
 
 def open_tensors(store: Ranges, key: str, manifest: Manifest) -> TensorBlob:
@@ -312,13 +331,7 @@ def _sealed(
     sums: Sequence[float] | None,
     shapes: tuple[tuple[int, ...], ...] | None = None,
 ) -> Encoded:
-    squares = None if sums is None else tuple(sums)
-    header = Header(place(named), _chunk_digests(payload), squares, shapes)
-    start = render_header(header)
-    assert len(start) <= HEADER_BYTES_MAX, f"a header of {len(start)} bytes"
-    manifest = Manifest(
-        bytes=len(start) + header.payload_bytes, digest=blake3(start).digest(), codec=codec
-    )
+    start, manifest = headed(named, _chunk_digests(payload), codec, sums, shapes)
     return Encoded((start, *(part for part in payload if part.nbytes)), manifest)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from decodiloco.config import Config
 from decodiloco.config_faults import first_difference
 from decodiloco.errors import ConfigDiffers
-from decodiloco.merge import loops
+from decodiloco.merge import loading
 from decodiloco.merge.self_test import self_test
 from decodiloco.places import Places, open_places
 from decodiloco.syncer.compose import Draft, Pen, compose
@@ -86,7 +86,7 @@ class Syncer:
         )
 
     async def _lead(self, fence: int) -> None:
-        loops.load_beside(_tell_of_loops())
+        loading.load_beside(_tell_of_loops())
         pen = Pen(self.name, fence)
         self._reign = Reign(self._config, self._places, self._follower, self._hearts, pen)
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from decodiloco.errors import BlobMissing, StoreUnreachable
-from decodiloco.store.blobs import Part, check_range, check_same, checked_key, flat
+from decodiloco.store.blobs import Body, Part, check_range, check_same, checked_key
 from decodiloco.store.tensors import read_tensors
 from replay.world.model import Arrays
 from replay.world.network import Shelf
@@ -97,11 +97,11 @@ class WorldStore:
     def put(self, key: str, parts: Sequence[Part]) -> None:
         """Stores a blob once. Raises StoreUnreachable as often as it is told to."""
         self._may_fail(key)
-        views, size_bytes = flat(parts)
+        blob = b"".join(Body(parts))
         if checked_key(key) in self.blobs or key in self.spoiled:
-            check_same(key, len(self.blobs.get(key, b"".join(views))), size_bytes)
+            check_same(key, len(self.blobs.get(key, blob)), len(blob))
             return
-        self.blobs[key] = b"".join(views)
+        self.blobs[key] = blob
         if "/delta/" in key:
             self._spoil(key)
 

@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from decodiloco.local.s3_server import S3Server
-from decodiloco.merge.adding import Crew
 from decodiloco.merge.ahead import READERS
+from decodiloco.merge.crew import Crew
 from decodiloco.merge.fragment import Merged, MergeOrder, merge_fragment
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.local.s3_server import S3Server
-from decodiloco.store.blobs import BlobStore
+from decodiloco.store.blobs import BlobStore, LateParts
 from decodiloco.store.open_store import open_store
 from streams.errors import BadName
 
@@ -79,6 +80,21 @@ def test_a_blob_of_many_megabytes_comes_back_bit_for_bit(store: BlobStore) -> No
     assert store.size("run/large") == len(blob)
     assert store.read("run/large", 0, len(blob)) == blob
     assert store.read("run/large", 3 * MIB + 1, 30 * MIB) == blob[3 * MIB + 1 : 30 * MIB]
+
+
+def test_parts_that_are_late_are_got_as_they_are_sent(store: BlobStore) -> None:
+    blob = np.random.Generator(np.random.Philox(8)).bytes(33 * MIB + 5)
+    starts = range(0, len(blob), 3 * MIB)
+    late = [(len(blob[at : at + 3 * MIB]), partial(_cut, blob, at)) for at in starts]
+
+    store.put("run/late", LateParts([(4, lambda: b"head"), *late]))
+
+    assert store.size("run/late") == 4 + len(blob)
+    assert store.read("run/late", 0, 4 + len(blob)) == b"head" + blob
+
+
+def _cut(blob: bytes, at: int) -> bytes:
+    return blob[at : at + 3 * MIB]
 
 
 def test_the_same_key_again_changes_nothing(store: BlobStore) -> None:

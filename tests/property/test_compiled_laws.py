@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodiloco.merge import adding, definition
-from decodiloco.merge.adding import Crew, pieces
 from decodiloco.merge.compiled import Coded
+from decodiloco.merge.crew import Crew
 from decodiloco.merge.direction import Heard
 from decodiloco.merge.exact import BLOCK_ELEMENTS, CHUNK_ELEMENTS, Floats, rounded
-from decodiloco.merge.rules import Plan, Total
+from decodiloco.merge.places import Whole, pieces
+from decodiloco.merge.rules import Plan, Sums
 from decodiloco.store.codecs import decode
 
 SIZES = (
@@ -43,13 +44,13 @@ def coded(delta: Floats, codec: str) -> tuple[Coded, Floats]:
     return np.frombuffer(payload, np.uint16), decode(payload, "bf16")
 
 
-def bits(total: Total, heard: Heard | None) -> tuple[object, ...]:
+def bits(gradient: Floats, of: Sums, heard: Heard | None) -> tuple[object, ...]:
     """All that came of it. The sign of a zero sum says nothing, and NaN equals itself here."""
-    sums = [total.squares, *total.found]
+    sums = [of.squares, *of.found]
     if heard is not None:
         sums += [*heard.cohort, heard.squares, *heard.histories, heard.history]
     told = np.array(sums) + 0.0
-    return total.gradient.tobytes(), np.where(np.isnan(told), -1.0, told).tobytes()
+    return gradient.tobytes(), np.where(np.isnan(told), -1.0, told).tobytes()
 
 
 def both(
@@ -59,13 +60,17 @@ def both(
     forms = [coded(delta, codec) for delta in deltas]
     past = None if history is None else pieces(history)
     with np.errstate(all="ignore"):
-        plain = definition.add_up([pieces(flat) for _, flat in forms], plan, size, voices, past)
-    found = [bits(*plain)]
+        total, heard = definition.add_up(
+            [pieces(flat) for _, flat in forms], plan, size, voices, past
+        )
+    found = [bits(total.gradient, total.sums, heard)]
     with ThreadPoolExecutor(3) as pool:
         for crew in (Crew(), Crew(pool, 3)):
             past = None if history is None else pieces(history)
             streams = [pieces(words) for words, _ in forms]
-            found.append(bits(*adding.add_up(streams, plan, size, crew, voices, past)))
+            gradient = np.empty(size, np.float32)
+            made = adding.add_up(streams, plan, Whole(gradient), crew, voices, past)
+            found.append(bits(gradient, *made))
     return found
 
 
@@ -118,7 +123,9 @@ def test_a_step_has_the_bits_of_the_definition(
         return None if first else pieces(momentum)
 
     plain = definition.step(pieces(parameter), before(), gradient, factor, rates)
-    compiled = adding.step(pieces(parameter), before(), gradient.copy(), factor, rates, Crew())
+    compiled = np.empty_like(parameter), gradient.copy()
+    places = Whole(compiled[0]), Whole(compiled[1])
+    adding.step(pieces(parameter), before(), places, factor, rates, Crew())
 
     assert [flat.tobytes() for flat in compiled] == [flat.tobytes() for flat in plain]
 
@@ -133,7 +140,7 @@ def test_what_is_not_finite_shows_in_its_sum_of_squares(codec: str, at: int, val
     plan = Plan((1.0, 1.0), (1.0, 1.0), None, (1.0, 1.0), (1.0, 1.0), None)
 
     streams = [pieces(coded(delta, codec)[0]) for delta in deltas]
-    total, _ = adding.add_up(streams, plan, size, Crew())
+    total, _ = adding.add_up(streams, plan, Whole(np.empty(size, np.float32)), Crew())
 
     assert total.found[0] == size and not np.isfinite(total.found[1])
 
@@ -149,12 +156,12 @@ def test_each_pair_of_a_block_meets_where_the_definition_says() -> None:
     plan = Plan((1.0,), (1.0,), None, (1.0,), (1.0,), None)
 
     plain = [
-        definition.add_up([pieces(part)], plan, BLOCK_ELEMENTS)[0].found
+        definition.add_up([pieces(part)], plan, BLOCK_ELEMENTS)[0].sums.found
         for part in np.split(delta, 64)
     ]
+    out = Whole(np.empty(BLOCK_ELEMENTS, np.float32))
     compiled = [
-        adding.add_up([pieces(part)], plan, BLOCK_ELEMENTS, Crew())[0].found
-        for part in np.split(delta, 64)
+        adding.add_up([pieces(part)], plan, out, Crew())[0].found for part in np.split(delta, 64)
     ]
 
     assert compiled == plain

@@ -36,6 +36,8 @@ SHELLS = {
     "decodiloco/merge/crew.py",
     "decodiloco/merge/fetch.py",
     "decodiloco/merge/fragment.py",
+    "decodiloco/merge/kept.py",
+    "decodiloco/merge/loading.py",
     "decodiloco/merge/loops.py",
     "decodiloco/merge/one_pass.py",
     "decodiloco/syncer/carrying.py",

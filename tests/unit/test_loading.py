@@ -9,15 +9,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from decodiloco.merge import loops, merge_tensor, outer_step
+from decodiloco.merge import loading, merge_tensor, outer_step
 from decodiloco.merge.self_test import KNOWN_ANSWER, self_test
 
 
 @pytest.fixture(autouse=True)
 def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process in which nobody has asked for the loops yet."""
-    monkeypatch.setattr(loops, "_loading", None)
-    monkeypatch.setattr(loops, "_is_deferred", False)
+    monkeypatch.setattr(loading, "_loading", None)
+    monkeypatch.setattr(loading, "_is_deferred", False)
     yield
 
 
@@ -29,22 +29,22 @@ def merged_and_stepped() -> list[bytes]:
 
 
 def test_whoever_defers_nothing_has_them_when_it_asks() -> None:
-    assert loops.are_ready()
+    assert loading.are_ready()
 
 
 def test_deferred_loops_are_not_ready_until_they_are_loaded_beside() -> None:
-    loops.defer()
+    loading.defer()
     may_end, has_them = threading.Event(), threading.Event()
 
-    assert not loops.are_ready()
-    loops.load_beside(may_end.wait)
-    loops.load_beside(has_them.set)  # a second one begins nothing
-    assert not loops.are_ready()
+    assert not loading.are_ready()
+    loading.load_beside(may_end.wait)
+    loading.load_beside(has_them.set)  # a second one begins nothing
+    assert not loading.are_ready()
     may_end.set()
-    assert loops._loading is not None
-    loops._loading.result(timeout=60)
+    assert loading._loading is not None
+    loading._loading.result(timeout=60)
 
-    assert loops.are_ready()
+    assert loading.are_ready()
     assert not has_them.is_set()
 
 
@@ -52,18 +52,18 @@ def test_what_fails_beside_is_raised_where_the_loops_are_asked_for() -> None:
     def fail() -> None:
         raise OSError("the disk is full")
 
-    loops.defer()
-    loops.load_beside(fail)
-    assert loops._loading is not None
-    loops._loading.exception(timeout=60)
+    loading.defer()
+    loading.load_beside(fail)
+    assert loading._loading is not None
+    loading._loading.exception(timeout=60)
 
     with pytest.raises(OSError, match="the disk is full"):
-        loops.are_ready()
+        loading.are_ready()
 
 
 def test_the_bits_are_the_same_without_them() -> None:
     with_loops = merged_and_stepped()
-    loops.defer()
+    loading.defer()
 
     assert merged_and_stepped() == with_loops
     assert self_test().hex() == KNOWN_ANSWER
