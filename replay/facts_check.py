@@ -10,7 +10,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from decodiloco.syncer.drafting import LEFT_OUT_MAX
-from decodiloco.syncer.state import Offer, State
+from decodiloco.syncer.in_flight import Offer
+from decodiloco.syncer.state import State
 from replay.decisions_check import check_decision
 from replay.errors import Differs
 from streams.envelope import Envelope

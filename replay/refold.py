@@ -53,7 +53,8 @@ def next_state(state: State, envelope: Envelope) -> State:
     """
     event = envelope.event
     position = envelope.position
-    if isinstance(event, RunOpened):
+    if event.kind == RunOpened.kind:
+        assert isinstance(event, RunOpened)
         fault = opening_fault(event, state.opening)
         if fault is not None:
             raise Differs(fault, position)

@@ -20,7 +20,7 @@ class Source:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Envelope:
     """One record of the tape.
 

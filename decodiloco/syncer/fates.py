@@ -8,11 +8,12 @@ it, or dropped if none did; else lost, when the life that trained it ended; else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
-from streams.frozen import replace
+from streams.frozen import made, replace
 
 Fate = Literal["merged", "left_out", "refused", "superseded", "dropped", "lost"]
 Paint = Callable[["Span"], "Span"]
@@ -104,16 +105,27 @@ class Account:
 
     def totals(self) -> dict[Fate, int]:
         """Tokens of each settled fate; trained minus their sum is open."""
-        sums = dict(zip(FATES, self.counts, strict=True))
-        for span in self.spans:
-            if span.settled is not None:
-                sums[span.settled] += span.end - span.begin
-        return sums
+        return dict(zip(FATES, self.settled, strict=True))
+
+    @cached_property
+    def settled(self) -> tuple[int, ...]:
+        """Tokens of each settled fate, in the order of FATES; counted once for all digests."""
+        late = [span for span in self.spans if span.settled is not None]
+        counts = _counted(self.counts, late) if late else self.counts
+        return tuple(counts)
+
+    @cached_property
+    def settled_sum(self) -> int:
+        """Tokens of all settled fates."""
+        return sum(self.settled)
 
     def _painted(self, begin: int, end: int, paint: Paint) -> Account:
         begin = max(begin, self.settled_tokens)
         if end <= begin:
             return self
+        reach = self.spans[-1].end if self.spans else self.settled_tokens
+        if begin == reach:  # as mostly: tokens of which nothing was said yet
+            return self._compacted([*self.spans, paint(_bare(begin, end))], self.merged_step)
 
         def painted(span: Span) -> Span:
             inside = begin <= span.begin and span.end <= end
@@ -132,17 +144,34 @@ class Account:
 
     def _compacted(self, spans: list[Span], merged_step: int) -> Account:
         """With these spans: those settled at the front are counted, like ones become one."""
-        counts, settled, done = list(self.counts), self.settled_tokens, 0
-        for span in spans:
-            fate = span.settled
-            if fate is None:
-                break
-            counts[_PLACES[fate]] += span.end - span.begin
-            settled = span.end
+        done = 0
+        while done < len(spans) and spans[done].settled is not None:
             done += 1
+        counts, settled_tokens = self.counts, self.settled_tokens
+        if done:
+            counts, settled_tokens = tuple(_counted(counts, spans[:done])), spans[done - 1].end
         rest = _joined(spans[done:])
-        assert not rest or rest[0].begin == settled, "an account has a gap"
-        return Account(merged_step, settled, tuple(counts), rest)
+        assert not rest or rest[0].begin == settled_tokens, "an account has a gap"
+        return made(
+            Account,
+            merged_step=merged_step,
+            settled_tokens=settled_tokens,
+            counts=counts,
+            spans=rest,
+        )
+
+
+def _bare(begin: int, end: int) -> Span:
+    return made(Span, begin=begin, end=end, offer=0, fate=None, by=0, gone="")
+
+
+def _counted(counts: Iterable[int], settled: Iterable[Span]) -> list[int]:
+    """The counts with the tokens of these settled spans."""
+    sums = list(counts)
+    for span in settled:
+        assert span.settled is not None
+        sums[_PLACES[span.settled]] += span.end - span.begin
+    return sums
 
 
 def _settled(span: Span, offer: int, fate: Fate) -> Span:
@@ -162,6 +191,8 @@ def _split(span: Span, borders: tuple[int, ...]) -> Iterator[Span]:
 
 
 def _joined(spans: list[Span]) -> tuple[Span, ...]:
+    if len(spans) < 2:
+        return tuple(spans)
     kept: list[Span] = []
     for span in spans:
         if kept and _are_alike(kept[-1], span):

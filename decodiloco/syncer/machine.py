@@ -1,12 +1,14 @@
 """The syncer's state from the tape's facts, in order. Knows no clock, no store and no network.
 
 `fold` is run alike by the leader, by standbys, by `replay` and by the simulator. It trusts the
-chain, which it checks, and the gates, which admission applied before a fact was written.
+chain, which it checks, and the gates, which admission applied before a fact was written. What
+each fact does stands in one table, at the end.
 """
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from decodiloco.fragments.schedule import fragment_of
 from decodiloco.opening import Opening
@@ -21,6 +23,7 @@ from streams.events import (
     DeltaRefused,
     EvaluationReported,
     Event,
+    Fact,
     FragmentMerged,
     HardshipInjected,
     HorizonRaised,
@@ -42,6 +45,8 @@ from streams.events import (
 from streams.frozen import replace
 from streams.tape import Chain
 
+Speech = EvaluationReported | HardshipInjected | RetentionAsked | RunClosing
+
 
 def begin(opening: Opening) -> State:
     """The state before the first fact: version 0 of every fragment, nobody there."""
@@ -56,67 +61,24 @@ def fold(state: State, envelope: Envelope) -> State:
     """The state one fact later. Raises ChainBroken where the tape does not follow from itself."""
     chain = Chain(state.run, state.position, state.digest).then(envelope)
     _check_fence(state, envelope)
-    state = replace(state, position=chain.position, digest=chain.digest)
-    if envelope.source is not None:
-        state = _heard(state, envelope.source)
+    inboxes = _heard(state, envelope.source) if envelope.source is not None else state.inboxes
+    state = replace(state, position=chain.position, digest=chain.digest, inboxes=inboxes)
     return apply(state, envelope.event)
 
 
 def apply(state: State, event: Event) -> State:
     """The state with this fact, which stands at `state.position`."""
-    match event:
-        case RunOpened():
-            return replace(state, store=event.store, rules=event.rules)
-        case SyncerTookOver():
-            return replace(state, fence=event.fence, leader=event.syncer, rules=event.rules)
-        case LearnerJoined():
-            return _joined(state, event)
-        case LearnerLeft():
-            return _left(state, event)
-        case LearnerLost():
-            return _lost(state, event)
-        case RoundOpened():
-            return rounds.opened(state, event)
-        case DeltaOffered():
-            return offers.offered(state, event)
-        case DeltaRefused():
-            return offers.refused(state, event)
-        case WindowClosed():
-            return rounds.closed(state, event)
-        case FragmentMerged():
-            return rounds.merged(state, event)
-        case MergeAbandoned():
-            return rounds.abandoned(state, event)
-        case CheckpointStored():
-            return offers.said(state, event.learner, event.said)
-        case EvaluationReported() | HardshipInjected():
-            return _spoke(state, event.speaker, event.life, event.said)
-        case RunClosing():
-            return _closing(state, event)
-        case SnapshotStored():
-            return horizon.snapshot_stored(state, event)
-        case HorizonRaised():
-            return horizon.raised(state, event)
-        case StoreSwept():
-            return horizon.swept(state, event)
-        case RetentionAsked():
-            state = _spoke(state, event.speaker, event.life, event.said)
-            return horizon.asked(state, event)
-        case RunClosed():
-            return _closed(state, event)
-        case MessageRefused():
-            return state
-        case _:
-            assert_never(event)
+    return TRANSITIONS[type(event)](state, event)
 
 
 def _check_fence(state: State, envelope: Envelope) -> None:
     event = envelope.event
-    if isinstance(event, RunOpened) != (envelope.position == 1):
+    if (event.kind == RunOpened.kind) != (envelope.position == 1):
         raise ChainBroken(envelope.position, "RunOpened is the first fact, and only the first")
-    if isinstance(event, RunOpened) and envelope.fence != 0:
+    if event.kind == RunOpened.kind and envelope.fence != 0:
         raise ChainBroken(envelope.position, "RunOpened has fence 0")
-    if isinstance(event, SyncerTookOver):
+    if event.kind == SyncerTookOver.kind:
+        assert isinstance(event, SyncerTookOver)
         if not event.fence == envelope.fence == state.fence + 1:
             raise ChainBroken(
                 envelope.position, f"a takeover under fence {event.fence} after {state.fence}"
@@ -132,10 +94,22 @@ def _check_fence(state: State, envelope: Envelope) -> None:
         )
 
 
-def _heard(state: State, source: Source) -> State:
+def _heard(state: State, source: Source) -> Mapping[str, tuple[str, int]]:
     life, sequence = state.inboxes.get(source.inbox, (source.life, 0))
     sequence = max(sequence, source.sequence) if life == source.life else source.sequence
-    return replace(state, inboxes={**state.inboxes, source.inbox: (source.life, sequence)})
+    return {**state.inboxes, source.inbox: (source.life, sequence)}
+
+
+def _opened(state: State, event: RunOpened) -> State:
+    return replace(state, store=event.store, rules=event.rules)
+
+
+def _took_over(state: State, event: SyncerTookOver) -> State:
+    return replace(state, fence=event.fence, leader=event.syncer, rules=event.rules)
+
+
+def _nothing(state: State, _: MessageRefused) -> State:
+    return state
 
 
 def _joined(state: State, event: LearnerJoined) -> State:
@@ -217,13 +191,22 @@ def _ended(state: State, name: str, status: Literal["left", "quarantined"] = "le
     )
 
 
-def _spoke(state: State, speaker: str, life: int, said: int) -> State:
-    return replace(state, speakers={**state.speakers, speaker: (life, said)})
+def _checkpointed(state: State, event: CheckpointStored) -> State:
+    return offers.said(state, event.learner, event.said)
+
+
+def _retention_asked(state: State, event: RetentionAsked) -> State:
+    return horizon.asked(_spoken(state, event), event)
+
+
+def _spoken(state: State, event: Speech) -> State:
+    said = (event.life, event.said)
+    return replace(state, speakers={**state.speakers, event.speaker: said})
 
 
 def _closing(state: State, event: RunClosing) -> State:
     if event.said:
-        state = _spoke(state, event.speaker, event.life, event.said)
+        state = _spoken(state, event)
     if state.closing is not None:
         return state
     first = state.next_round
@@ -238,6 +221,31 @@ def _closing(state: State, event: RunClosing) -> State:
 
 def _closed(state: State, event: RunClosed) -> State:
     """Offers that still wait came too late for the last merge of their fragment."""
-    for position in sorted(state.offers):
-        state = offers.settled(state, position, "left_out")
+    state = offers.settled(state, ((position, "left_out") for position in state.offers))
     return replace(state, closed=event, rounds={})
+
+
+TRANSITIONS: Mapping[type[Fact], Callable[[State, Any], State]] = {
+    RunOpened: _opened,
+    SyncerTookOver: _took_over,
+    LearnerJoined: _joined,
+    LearnerLeft: _left,
+    LearnerLost: _lost,
+    RoundOpened: rounds.opened,
+    DeltaOffered: offers.offered,
+    DeltaRefused: offers.refused,
+    WindowClosed: rounds.closed,
+    FragmentMerged: rounds.merged,
+    MergeAbandoned: rounds.abandoned,
+    CheckpointStored: _checkpointed,
+    EvaluationReported: _spoken,
+    HardshipInjected: _spoken,
+    SnapshotStored: horizon.snapshot_stored,
+    HorizonRaised: horizon.raised,
+    StoreSwept: horizon.swept,
+    RetentionAsked: _retention_asked,
+    RunClosing: _closing,
+    RunClosed: _closed,
+    MessageRefused: _nothing,
+}
+"""What each fact does to the state; a fact of no kind in here cannot be folded."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from operator import methodcaller
+from collections.abc import Iterable
 
 from decodiloco.syncer.fates import Account, Fate
 from decodiloco.syncer.grace import average
-from decodiloco.syncer.state import Learner, Offer, State
+from decodiloco.syncer.in_flight import Offer
+from decodiloco.syncer.state import Learner, State
 from streams.events import DeltaOffered, DeltaRefused
-from streams.frozen import replace
+from streams.frozen import made, replace
 from streams.parts import Adoption
 
 UNTOLD_MAX = 4096  # superseded offers that still have to be told; beyond, the oldest are not
@@ -24,15 +24,9 @@ def offered(state: State, event: DeltaOffered) -> State:
     this learner that still waits for the same fragment is superseded.
     """
     before, carry = state.learners[event.learner], state.config.adoption.carry
-    earlier = (a for a in event.adopted if a.learner_step < event.learner_step)
-    later = (a for a in event.adopted if a.learner_step >= event.learner_step)
+    earlier = [a for a in event.adopted if a.learner_step < event.learner_step]
+    later = [a for a in event.adopted if a.learner_step >= event.learner_step]
     learner = adopted(before, earlier, carry)
-    begin, end = event.tokens_trained - event.tokens, event.tokens_trained
-    if carry:  # an offer holds all that its learner has: what is from before it was overwritten
-        learner = _account(learner, event.fragment, methodcaller("adopted", begin))
-    covers = methodcaller("offered", begin, end, state.position)
-    learner = _account(learner, event.fragment, covers)
-    learner = adopted(learner, later, carry)
     learner = replace(
         learner,
         status="live",
@@ -44,19 +38,43 @@ def offered(state: State, event: DeltaOffered) -> State:
         step_seconds=average(learner.step_seconds, event.step_seconds),
         upload_seconds=average(learner.upload_seconds, event.upload_seconds),
         fetch_seconds=_fetch_average(learner.fetch_seconds, event.adopted),
+        accounts=_covered(learner.accounts, event, state.position, carry),
     )
-    revived = state.learners[event.learner].status != "live"
-    older = [
-        offer.position for offer in state.waiting(event.fragment) if offer.learner == event.learner
-    ]
+    learner = adopted(learner, later, carry)
+    older = _older(state, event)
     state = replace(
         state,
         learners={**state.learners, event.learner: learner},
-        liveness_changed=state.position if revived else state.liveness_changed,
+        liveness_changed=state.liveness_changed if before.status == "live" else state.position,
+        offers=state.offers.also(_offer(event, state.position)),
     )
-    state = superseded(state, event.fragment, older)
-    offer = Offer(
-        position=state.position,
+    return superseded(state, event.fragment, older) if older else state
+
+
+def _covered(
+    accounts: tuple[Account, ...], event: DeltaOffered, position: int, carry: bool
+) -> tuple[Account, ...]:
+    """The accounts once this offer covers the tokens that it says."""
+    begin, end = event.tokens_trained - event.tokens, event.tokens_trained
+    account = accounts[event.fragment]
+    if carry:  # an offer holds all that its learner has: what is from before it was overwritten
+        account = account.adopted(begin)
+    return _with(accounts, event.fragment, account.offered(begin, end, position))
+
+
+def _older(state: State, event: DeltaOffered) -> list[int]:
+    """What this learner has offered for the fragment before, and waits for a window still."""
+    held = state.offers.of(event.fragment)
+    if not any(offer.learner == event.learner for offer in held.values()):
+        return []
+    waiting = state.waiting(event.fragment)
+    return [offer.position for offer in waiting if offer.learner == event.learner]
+
+
+def _offer(event: DeltaOffered, position: int) -> Offer:
+    return made(
+        Offer,
+        position=position,
         learner=event.learner,
         incarnation=event.incarnation,
         round=event.round,
@@ -67,7 +85,6 @@ def offered(state: State, event: DeltaOffered) -> State:
         tokens=event.tokens,
         manifest=event.manifest,
     )
-    return replace(state, offers={**state.offers, offer.position: offer})
 
 
 def refused(state: State, event: DeltaRefused) -> State:
@@ -85,13 +102,10 @@ def refused(state: State, event: DeltaRefused) -> State:
         status="live" if revived else before.status,
     )
     if not event.reason.startswith(UNBELIEVED) and event.fragment < len(learner.accounts):
-        learner = _account(
-            learner,
-            event.fragment,
-            lambda account: account.refused(
-                event.tokens_trained - event.tokens, event.tokens_trained, state.position
-            ),
+        account = learner.accounts[event.fragment].refused(
+            event.tokens_trained - event.tokens, event.tokens_trained, state.position
         )
+        learner = replace(learner, accounts=_with(learner.accounts, event.fragment, account))
     return replace(
         state,
         learners={**state.learners, event.learner: learner},
@@ -136,20 +150,21 @@ def adopted(learner: Learner, adoptions: Iterable[Adoption], carry: bool) -> Lea
 
 def superseded(state: State, fragment: int, positions: Iterable[int]) -> State:
     """These waiting offers fall away; the fragment's next window tells it."""
-    for position in positions:
-        state = settled(state, position, "superseded")
-        told = (*state.superseded, (position, fragment))
-        state = replace(state, superseded=told[-UNTOLD_MAX:])
-    return state
+    gone = tuple(positions)
+    state = settled(state, ((position, "superseded") for position in gone))
+    told = (*state.superseded, *((position, fragment) for position in gone))
+    return replace(state, superseded=told[-UNTOLD_MAX:])
 
 
 def turned_away(state: State) -> State:
     """What quarantined learners have offered and waits for a window is left out of all of them."""
     inside = frozenset(position for one in state.rounds.values() for position in one.offers)
-    for position in sorted(state.offers.keys() - inside):
-        if state.learners[state.offers[position].learner].status == "quarantined":
-            state = settled(state, position, "left_out")
-    return state
+    gone = [
+        position
+        for position, offer in state.offers.items()
+        if position not in inside and state.learners[offer.learner].status == "quarantined"
+    ]
+    return settled(state, ((position, "left_out") for position in gone))
 
 
 def newest_only(state: State, fragment: int) -> State:
@@ -162,25 +177,25 @@ def newest_only(state: State, fragment: int) -> State:
     return superseded(state, fragment, older)
 
 
-def settled(state: State, position: int, fate: Fate) -> State:
-    """An offer comes to its end."""
-    offer = state.offers[position]
-    learner = _account(
-        state.learners[offer.learner],
-        offer.fragment,
-        lambda account: account.settle(position, fate, offer.learner_step),
-    )
-    return replace(
-        state,
-        learners={**state.learners, offer.learner: learner},
-        offers={key: other for key, other in state.offers.items() if key != position},
-    )
+def settled(state: State, ends: Iterable[tuple[int, Fate]]) -> State:
+    """Offers, by their positions, come to their ends."""
+    learners, gone = dict(state.learners), []
+    for position, fate in ends:
+        offer = state.offers[position]
+        learner = learners[offer.learner]
+        account = learner.accounts[offer.fragment].settle(position, fate, offer.learner_step)
+        accounts = _with(learner.accounts, offer.fragment, account)
+        learners[offer.learner] = replace(learner, accounts=accounts)
+        gone.append(offer)
+    return replace(state, learners=learners, offers=state.offers.without(gone))
 
 
-def _account(learner: Learner, fragment: int, change: Callable[[Account], Account]) -> Learner:
-    accounts = list(learner.accounts)
-    accounts[fragment] = change(accounts[fragment])
-    return replace(learner, accounts=tuple(accounts))
+def _with(
+    accounts: tuple[Account, ...], fragment: int, account: Account
+) -> tuple[Account, ...]:
+    changed = list(accounts)
+    changed[fragment] = account
+    return tuple(changed)
 
 
 def _fetch_average(old: float | None, adoptions: Iterable[Adoption]) -> float | None:

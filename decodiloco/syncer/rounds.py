@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from decodiloco.syncer import offers, standing
+from decodiloco.syncer.fates import Fate
 from decodiloco.syncer.grace import average
-from decodiloco.syncer.state import Merged, Offer, Round, State
+from decodiloco.syncer.in_flight import Offer
+from decodiloco.syncer.state import Merged, Round, State
 from streams.events import FragmentMerged, MergeAbandoned, RoundOpened, WindowClosed
 from streams.frozen import replace
+from streams.parts import LeftOut
 
 
 def opened(state: State, event: RoundOpened) -> State:
@@ -35,12 +38,10 @@ def closed(state: State, event: WindowClosed) -> State:
     """The offers of a round are fixed. Which older ones fell away is now told."""
     round_ = state.rounds[event.round]
     assert round_.is_open, "a window closes once"
-    for position in event.offers:
-        assert state.offers[position].fragment == round_.fragment
+    held = state.offers.of(round_.fragment)
+    assert all(position in held for position in event.offers), "each waits for this fragment"
     distrusted = tuple(
-        position
-        for position in event.offers
-        if standing.is_distrusted(state, state.offers[position])
+        position for position in event.offers if standing.is_distrusted(state, held[position])
     )
     told = frozenset(event.superseded)
     return replace(
@@ -67,10 +68,7 @@ def merged(state: State, event: FragmentMerged) -> State:
     assert event.step == state.step + 1
     assert frozenset(event.doubted) <= frozenset(event.contributions)
     state = standing.judged(state, event.contributions, event.doubted, event.left_out)
-    for position in event.contributions:
-        state = offers.settled(state, position, "merged")
-    for left_out in event.left_out:
-        state = offers.settled(state, left_out.position, "left_out")
+    state = offers.settled(state, _ends(event.contributions, event.left_out))
     fragments = list(state.fragments)
     fragments[event.fragment] = Merged(
         version=event.version,
@@ -99,8 +97,7 @@ def abandoned(state: State, event: MergeAbandoned) -> State:
     round_ = state.rounds[event.round]
     assert not round_.is_open, "only a closed round is abandoned"
     state = standing.judged(state, (), (), event.left_out)
-    for left_out in event.left_out:
-        state = offers.settled(state, left_out.position, "left_out")
+    state = offers.settled(state, _ends((), event.left_out))
     again = replace(round_, offers=(), distrusted=(), closed_at=0, since=state.position)
     state = replace(state, rounds={**state.rounds, event.round: again})
     return offers.turned_away(offers.newest_only(state, round_.fragment))
@@ -109,6 +106,14 @@ def abandoned(state: State, event: MergeAbandoned) -> State:
 def answers(state: State, round_: Round) -> tuple[Offer, ...]:
     """The waiting offers that were made for this round: these count for its quorum."""
     return tuple(offer for offer in state.waiting(round_.fragment) if offer.round == round_.number)
+
+
+def _ends(merged: Iterable[int], left_out: Iterable[LeftOut]) -> Iterator[tuple[int, Fate]]:
+    """What becomes of the offers of a merge."""
+    for position in merged:
+        yield position, "merged"
+    for one in left_out:
+        yield one.position, "left_out"
 
 
 def _without(open_rounds: Mapping[int, Round], number: int) -> dict[int, Round]:

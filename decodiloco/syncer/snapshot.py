@@ -11,9 +11,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from decodiloco.errors import BlobCorrupt
 from decodiloco.opening import Opening
-from decodiloco.syncer.fates import FATES
 from decodiloco.syncer.state import Learner, Retention, Round, State
-from streams.codec import pack, unpack
+from streams.codec import pack, pack_plain, unpack
 from streams.errors import Unreadable
 from streams.printing import first_fault, printable
 
@@ -41,27 +40,31 @@ def state_digest(state: State) -> bytes:
         state.position + 1,
         state.fence,
         state.step,
-        list(state.versions),
+        state.versions,
         [manifest.digest for manifest in state.parameters],
         [manifest.digest if manifest else b"" for manifest in state.momentum],
         [_round(state, state.rounds[number]) for number in sorted(state.rounds)],
         [_learner(state.learners[name]) for name in sorted(state.learners)],
-        [[inbox, *state.inboxes[inbox]] for inbox in sorted(state.inboxes)],
+        [(inbox, *state.inboxes[inbox]) for inbox in sorted(state.inboxes)],
     ]
-    return blake3(pack(plain)).digest()
+    return blake3(pack_plain(plain)).digest()
 
 
-def _round(state: State, round_: Round) -> list[Any]:
+def _round(state: State, round_: Round) -> tuple[Any, ...]:
     positions = round_.offers or tuple(offer.position for offer in state.waiting(round_.fragment))
-    return [round_.number, round_.fragment, round_.version, round_.closed_at, list(positions)]
+    return round_.number, round_.fragment, round_.version, round_.closed_at, positions
 
 
-def _learner(learner: Learner) -> list[Any]:
-    accounts = []
-    for fragment, account in enumerate(learner.accounts):
-        fates = learner.fates(fragment)
-        accounts.append([account.merged_step, *(fates[fate] for fate in (*FATES, "open"))])
-    return [learner.id, learner.incarnation, learner.said, learner.marks, accounts]
+def _learner(learner: Learner) -> tuple[Any, ...]:
+    """Open tokens of a fragment are those that no settled fate has; of the lost they are lost."""
+    trained = learner.tokens_trained
+    accounts = [
+        (account.merged_step, *account.settled, trained - account.settled_sum)
+        for account in learner.accounts
+    ]
+    if learner.status == "lost":
+        accounts = [(*told[:-2], told[-2] + told[-1], 0) for told in accounts]
+    return learner.id, learner.incarnation, learner.said, learner.marks, accounts
 
 
 def encode_state(state: State) -> bytes:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from decodiloco.merge.gates import OF_THE_STORE
-from decodiloco.syncer.state import Learner, Offer, State
+from decodiloco.syncer.in_flight import Offer
+from decodiloco.syncer.state import Learner, State
 from streams.frozen import replace
 from streams.parts import LeftOut
 

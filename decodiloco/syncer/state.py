@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal, cast
 
 from decodiloco.config import Run
 from decodiloco.fragments.layout import Layout
 from decodiloco.opening import Opening
 from decodiloco.syncer.fates import Account
+from decodiloco.syncer.in_flight import Offer, Offers
 from streams.events import RunClosed
 from streams.manifest import Manifest
 
 RULES = 1  # the version of fold, merge and digest that this build follows
 TOKENS_MAX = 2**53  # what a fact can carry; a sum of lies stays there
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """An admitted offer that is not settled yet."""
-
-    position: int
-    learner: str
-    incarnation: int
-    round: int
-    fragment: int
-    base_version: int
-    learner_step: int
-    inner_steps: int
-    tokens: int
-    manifest: Manifest
 
 
 @dataclass(frozen=True)
@@ -173,7 +159,7 @@ class State:
     rounds: Mapping[int, Round] = field(default_factory=dict)
     next_round: int = 1
     last_opened: int = 0
-    offers: Mapping[int, Offer] = field(default_factory=dict)
+    offers: Offers = field(default_factory=Offers)
     superseded: tuple[tuple[int, int], ...] = ()
     learners: Mapping[str, Learner] = field(default_factory=dict)
     speakers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -234,18 +220,14 @@ class State:
 
     def waiting(self, fragment: int) -> tuple[Offer, ...]:
         """Offers of a fragment that are in no closed window, by learner id (one each)."""
-        closed = {
-            position
-            for round_ in self.rounds.values()
-            if round_.fragment == fragment
-            for position in round_.offers
-        }
+        round_ = self.round_of(fragment)
+        closed = round_.offers if round_ else ()
         found = [
             offer
-            for position, offer in self.offers.items()
-            if offer.fragment == fragment and position not in closed
+            for position, offer in self.offers.of(fragment).items()
+            if position not in closed
         ]
-        return tuple(sorted(found, key=lambda offer: offer.learner))
+        return tuple(sorted(found, key=attrgetter("learner")))
 
     def round_of(self, fragment: int) -> Round | None:
         """The fragment's round that is not merged yet, if there is one."""

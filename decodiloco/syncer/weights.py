@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from decodiloco.config import Run
 from decodiloco.merge.fragment import Contribution, MergeOrder, MergeSettings
 from decodiloco.store.keys import delta_key
-from decodiloco.syncer.state import Offer, Round, State
+from decodiloco.syncer.in_flight import Offer
+from decodiloco.syncer.state import Round, State
 
 
 def merge_order(

@@ -12,6 +12,7 @@ import pytest
 from decodiloco.learner import machine as learner_machine
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.owed import owed
+from decodiloco.syncer.in_flight import Offers
 from decodiloco.syncer.snapshot import decode_state, encode_state, state_digest
 from decodiloco.syncer.state import State
 from streams.errors import ChainBroken
@@ -105,7 +106,7 @@ def test_a_snapshot_holds_every_field_and_the_digest_those_of_the_design(name: s
     others: dict[str, object] = {
         "fragments": (replace(state.fragments[0], version=9), *state.fragments[1:]),
         "rounds": {},
-        "offers": {},
+        "offers": Offers(),
         "inboxes": {"home": ("life", 999)},
         "learners": {**state.learners, "a": replace(a, incarnation=99)},
         "superseded": ((1, 0),),
@@ -124,6 +125,7 @@ def test_a_snapshot_holds_every_field_and_the_digest_those_of_the_design(name: s
 
 PROGRAM = """
 from tests.property.test_protocol_laws import wild
+from decodiloco.syncer.in_flight import Offers
 from decodiloco.syncer.snapshot import encode_state
 from blake3 import blake3
 for seed in (0, 4, 11):
