@@ -15,7 +15,7 @@ from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import RULES, State
 from replay.errors import Differs, RulesUnknown
 from streams.envelope import Envelope
-from streams.events import FragmentMerged, RunOpened, SyncerTookOver
+from streams.events import Event, FragmentMerged, RunOpened, SyncerTookOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,11 @@ def next_state(state: State, envelope: Envelope) -> State:
     """
     event = envelope.event
     position = envelope.position
-    if event.kind == RunOpened.kind:
-        assert isinstance(event, RunOpened)
-        fault = opening_fault(event, state.opening)
-        if fault is not None:
-            raise Differs(fault, position)
-    if isinstance(event, RunOpened | SyncerTookOver) and event.rules != RULES:
-        raise RulesUnknown(
-            f"position {position}: written by rules {event.rules}, and this build knows rules "
-            f"{RULES}; install the decodiloco whose rules are {event.rules}"
-        )
-    if isinstance(event, FragmentMerged):
-        found = state_digest(state)
-        if found != event.state_digest:
-            raise Differs(
-                f"the state before this merge has digest {found.hex()[:16]}, the syncer recorded "
-                f"{event.state_digest.hex()[:16]}; the fold is not what it was",
-                position,
-            )
+    match event.kind:
+        case RunOpened.kind | SyncerTookOver.kind:
+            _check_beginning(state, event, position)
+        case FragmentMerged.kind:
+            _check_digest(state, event, position)
     try:
         return fold(state, envelope)
     except (AssertionError, LookupError, ValueError) as error:
@@ -78,3 +65,27 @@ def next_state(state: State, envelope: Envelope) -> State:
         raise Differs(
             f"{event.kind} cannot follow from what stands before ({told})", position
         ) from error
+
+
+def _check_beginning(state: State, event: Event, position: int) -> None:
+    assert isinstance(event, RunOpened | SyncerTookOver)
+    if isinstance(event, RunOpened):
+        fault = opening_fault(event, state.opening)
+        if fault is not None:
+            raise Differs(fault, position)
+    if event.rules != RULES:
+        raise RulesUnknown(
+            f"position {position}: written by rules {event.rules}, and this build knows rules "
+            f"{RULES}; install the decodiloco whose rules are {event.rules}"
+        )
+
+
+def _check_digest(state: State, event: Event, position: int) -> None:
+    assert isinstance(event, FragmentMerged)
+    found = state_digest(state)
+    if found != event.state_digest:
+        raise Differs(
+            f"the state before this merge has digest {found.hex()[:16]}, the syncer recorded "
+            f"{event.state_digest.hex()[:16]}; the fold is not what it was",
+            position,
+        )

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 import msgpack
+import msgspec
 from blake3 import blake3
 from pydantic import BaseModel, ValidationError
 
@@ -28,18 +29,19 @@ EVENT_BYTES_MAX = 16 * 1024
 ENVELOPE_BYTES_MAX = EVENT_BYTES_MAX + 1024
 DEPTH_MAX = 6
 
+_plainly = msgspec.msgpack.Encoder().encode
 _LEAVES = frozenset((bool, int, float, str, bytes, type(None)))
 _WORD_KINDS = frozenset(word.kind for word in WORDS)
 
 
 def pack(value: Any) -> bytes:
     """Canonical msgpack of plain values and models (maps sorted by key at every depth)."""
-    return pack_plain(_sorted(value))
+    return cast(bytes, msgpack.packb(_sorted(value), use_bin_type=True))
 
 
 def pack_plain(value: Any) -> bytes:
     """The same of values in which there is neither map nor model: many times faster."""
-    return cast(bytes, msgpack.packb(value, use_bin_type=True))
+    return _plainly(value)
 
 
 def unpack(payload: bytes, bytes_max: int, depth_max: int = DEPTH_MAX) -> Any:

@@ -64,11 +64,15 @@ def read(payload: bytes, schema: int) -> Envelope | None:
         previous=previous,
         fence=fence,
         writer=writer,
-        source=None if source is None else Source(*source),
+        source=None if source is None else _source(*source),
         time_seconds=time_seconds,
         event=model_of(twin),
         digest=blake3(payload).digest(),
     )
+
+
+def _source(inbox: str, life: str, sequence: int) -> Source:
+    return made(Source, inbox=inbox, life=life, sequence=sequence)
 
 
 @cache
@@ -182,38 +186,49 @@ def _pattern(pattern: str | None) -> str | None:
 @cache
 def _maker(model: type[BaseModel]) -> Model:
     """How a twin becomes the model. Its parts, one or many, become theirs."""
-    parts: dict[str, Model] = {}
-    many: dict[str, Model] = {}
-    later: dict[str, Any] = {}
+    parts: list[tuple[str, Model]] = []
+    many: list[tuple[str, Model]] = []
+    later: list[tuple[str, Any]] = []
     for name, schema in _fields(model):
         if schema["type"] == "default":
-            later[name], schema = schema["default"], schema["schema"]
+            later.append((name, schema["default"]))
+            schema = schema["schema"]
         if schema["type"] == "model":
-            parts[name] = _maker(schema["cls"])
+            parts.append((name, _maker(schema["cls"])))
         elif schema["type"] == "tuple" and schema["items_schema"][0]["type"] == "model":
-            many[name] = _maker(schema["items_schema"][0]["cls"])
-    first = frozenset(model.model_fields) - later.keys()
-    always = set(first)
-    one_by_one, each_of = tuple(parts.items()), tuple(many.items())
+            many.append((name, _maker(schema["items_schema"][0]["cls"])))
+    always = model.model_fields.keys() - dict(later).keys()  # one for all: no model is changed
 
-    def model_of(twin: Any) -> BaseModel:
+    def fact_of(twin: Any) -> BaseModel:
         fields = asdict(twin)
-        for name, part in one_by_one:
+        for name, part in parts:
             fields[name] = part(fields[name])
-        for name, part in each_of:
+        for name, part in many:
             if fields[name]:
                 fields[name] = tuple([part(one) for one in fields[name]])
         told = always
-        if later:
-            told = always | {name for name in later if fields[name] != later[name]}
-        fact = _new(model)
-        _put(fact, "__dict__", fields)
-        _put(fact, "__pydantic_fields_set__", told)
-        _put(fact, "__pydantic_extra__", None)
-        _put(fact, "__pydantic_private__", None)
-        return fact
+        for name, default in later:
+            if fields[name] != default:
+                told = told | {name}
+        return _made(model, fields, told)
 
-    return model_of
+    def part_of(twin: Any) -> BaseModel:
+        return _made(model, asdict(twin), always)
+
+    return fact_of if parts or many or later else part_of
 
 
-_new, _put = object.__new__, object.__setattr__
+def _made(model: type[BaseModel], fields: dict[str, Any], told: set[str]) -> BaseModel:
+    fact = _new(model)
+    _put_fields(fact, fields)
+    _put_told(fact, told)
+    _put_extra(fact, None)
+    _put_private(fact, None)
+    return fact
+
+
+_new = object.__new__
+_put_fields, _put_told, _put_extra, _put_private = (
+    BaseModel.__dict__[name].__set__
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)

@@ -11,7 +11,7 @@ from streams.events import Event
 POSITION_MAX = 2**53
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """Where a fact came from: an inbox (its region), that inbox's life, and the sequence in it."""
 

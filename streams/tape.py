@@ -146,15 +146,21 @@ class Chain:
 
     def then(self, envelope: Envelope) -> Chain:
         """The chain with one more record, or ChainBroken."""
-        if envelope.position != self.position + 1:
-            raise ChainBroken(
-                self.position + 1, f"a record numbered {envelope.position} stands there"
-            )
-        if envelope.previous != self.tip:
-            raise ChainBroken(envelope.position, "it does not carry the digest of the one before")
+        check_follows(envelope, self.position, self.tip)
         return Chain(self.run, envelope.position, envelope.digest)
 
     @property
     def tip(self) -> bytes:
         """What the next record must carry as `previous`."""
         return self.digest if self.position else genesis(self.run)
+
+
+def check_follows(envelope: Envelope, position: int, tip: bytes) -> None:
+    """Raises ChainBroken for a record that does not follow the one at a position, of this digest.
+
+    Of a tape's first record `tip` is what `genesis` gives for its run.
+    """
+    if envelope.position != position + 1:
+        raise ChainBroken(position + 1, f"a record numbered {envelope.position} stands there")
+    if envelope.previous != tip:
+        raise ChainBroken(envelope.position, "it does not carry the digest of the one before")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from streams.frozen import made, replace
@@ -61,6 +60,9 @@ class Account:
 
     def offered(self, begin: int, end: int, position: int) -> Account:
         """An admitted offer at `position` covers tokens begin + 1 .. end."""
+        if begin == self._reach and begin < end:  # as mostly: tokens of which nothing is said yet
+            span = made(Span, begin=begin, end=end, offer=position, fate=None, by=0, gone="")
+            return self._with((*self.spans, span))
         return self._painted(begin, end, lambda span: replace(span, offer=position))
 
     def refused(self, begin: int, end: int, position: int) -> Account:
@@ -73,12 +75,15 @@ class Account:
 
     def settle(self, offer: int, fate: Fate, learner_step: int = 0) -> Account:
         """An offer in flight came to its end: merged, left out or superseded."""
-        spans = [_settled(span, offer, fate) for span in self.spans]
         step = max(self.merged_step, learner_step) if fate == "merged" else self.merged_step
-        return self._compacted(spans, step)
+        if fate == "merged" and len(self.spans) == 1 and self.spans[0].offer == offer:
+            return self._counting("merged", self.spans[0].end, step)
+        return self._compacted([_settled(span, offer, fate) for span in self.spans], step)
 
     def adopted(self, tokens: int) -> Account:
         """A merged version overwrote all work up to this token."""
+        if not self.spans and tokens > self.settled_tokens:  # as mostly: none of it was offered
+            return self._counting("dropped", tokens, self.merged_step)
         return self._painted(
             self.settled_tokens,
             tokens,
@@ -107,25 +112,39 @@ class Account:
         """Tokens of each settled fate; trained minus their sum is open."""
         return dict(zip(FATES, self.settled, strict=True))
 
-    @cached_property
+    @property
     def settled(self) -> tuple[int, ...]:
-        """Tokens of each settled fate, in the order of FATES; counted once for all digests."""
-        late = [span for span in self.spans if span.settled is not None]
-        counts = _counted(self.counts, late) if late else self.counts
-        return tuple(counts)
+        """Tokens of each settled fate, in the order of FATES."""
+        if len(self.spans) < 2:  # the first is never settled, else it would be counted
+            return self.counts
+        return _counted(self.counts, [span for span in self.spans if span.settled is not None])
 
-    @cached_property
-    def settled_sum(self) -> int:
-        """Tokens of all settled fates."""
-        return sum(self.settled)
+    @property
+    def _reach(self) -> int:
+        """The last token of which anything is said."""
+        return self.spans[-1].end if self.spans else self.settled_tokens
+
+    def _with(self, spans: tuple[Span, ...]) -> Account:
+        return made(
+            Account,
+            merged_step=self.merged_step,
+            settled_tokens=self.settled_tokens,
+            counts=self.counts,
+            spans=spans,
+        )
+
+    def _counting(self, fate: Fate, end: int, merged_step: int) -> Account:
+        """With all tokens up to `end` settled, those that were not in this fate."""
+        counts = list(self.counts)
+        counts[_PLACES[fate]] += end - self.settled_tokens
+        return made(
+            Account, merged_step=merged_step, settled_tokens=end, counts=tuple(counts), spans=()
+        )
 
     def _painted(self, begin: int, end: int, paint: Paint) -> Account:
         begin = max(begin, self.settled_tokens)
         if end <= begin:
             return self
-        reach = self.spans[-1].end if self.spans else self.settled_tokens
-        if begin == reach:  # as mostly: tokens of which nothing was said yet
-            return self._compacted([*self.spans, paint(_bare(begin, end))], self.merged_step)
 
         def painted(span: Span) -> Span:
             inside = begin <= span.begin and span.end <= end
@@ -135,7 +154,7 @@ class Account:
 
     def _cut(self, begin: int, end: int) -> Iterator[Span]:
         """The spans, with a border at begin and at end, and reaching to end."""
-        reach = self.spans[-1].end if self.spans else self.settled_tokens
+        reach = self._reach
         borders = (begin, end)
         for span in self.spans:
             yield from _split(span, borders)
@@ -149,7 +168,7 @@ class Account:
             done += 1
         counts, settled_tokens = self.counts, self.settled_tokens
         if done:
-            counts, settled_tokens = tuple(_counted(counts, spans[:done])), spans[done - 1].end
+            counts, settled_tokens = _counted(counts, spans[:done]), spans[done - 1].end
         rest = _joined(spans[done:])
         assert not rest or rest[0].begin == settled_tokens, "an account has a gap"
         return made(
@@ -161,17 +180,13 @@ class Account:
         )
 
 
-def _bare(begin: int, end: int) -> Span:
-    return made(Span, begin=begin, end=end, offer=0, fate=None, by=0, gone="")
-
-
-def _counted(counts: Iterable[int], settled: Iterable[Span]) -> list[int]:
+def _counted(counts: Iterable[int], settled: Iterable[Span]) -> tuple[int, ...]:
     """The counts with the tokens of these settled spans."""
     sums = list(counts)
     for span in settled:
         assert span.settled is not None
         sums[_PLACES[span.settled]] += span.end - span.begin
-    return sums
+    return tuple(sums)
 
 
 def _settled(span: Span, offer: int, fate: Fate) -> Span:

@@ -79,7 +79,7 @@ class Offers(Mapping[int, Offer]):
             if held is self._by_fragment[offer.fragment]:
                 held = left[offer.fragment] = dict(held)
             del held[offer.position]
-        return _offers(left)
+        return _offers({fragment: held for fragment, held in left.items() if held})
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

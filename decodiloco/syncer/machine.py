@@ -15,7 +15,7 @@ from decodiloco.opening import Opening
 from decodiloco.syncer import horizon, offers, rounds
 from decodiloco.syncer.fates import Account
 from decodiloco.syncer.state import RULES, Learner, Merged, State
-from streams.envelope import Envelope, Source
+from streams.envelope import Envelope, Source, genesis
 from streams.errors import ChainBroken
 from streams.events import (
     CheckpointStored,
@@ -43,7 +43,7 @@ from streams.events import (
     WindowClosed,
 )
 from streams.frozen import replace
-from streams.tape import Chain
+from streams.tape import check_follows
 
 Speech = EvaluationReported | HardshipInjected | RetentionAsked | RunClosing
 
@@ -59,10 +59,11 @@ def begin(opening: Opening) -> State:
 
 def fold(state: State, envelope: Envelope) -> State:
     """The state one fact later. Raises ChainBroken where the tape does not follow from itself."""
-    chain = Chain(state.run, state.position, state.digest).then(envelope)
+    tip = state.digest if state.position else genesis(state.run)
+    check_follows(envelope, state.position, tip)
     _check_fence(state, envelope)
     inboxes = _heard(state, envelope.source) if envelope.source is not None else state.inboxes
-    state = replace(state, position=chain.position, digest=chain.digest, inboxes=inboxes)
+    state = replace(state, position=envelope.position, digest=envelope.digest, inboxes=inboxes)
     return apply(state, envelope.event)
 
 

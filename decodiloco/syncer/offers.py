@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from decodiloco.syncer.fates import Account, Fate
 from decodiloco.syncer.grace import average
@@ -24,8 +25,7 @@ def offered(state: State, event: DeltaOffered) -> State:
     this learner that still waits for the same fragment is superseded.
     """
     before, carry = state.learners[event.learner], state.config.adoption.carry
-    earlier = [a for a in event.adopted if a.learner_step < event.learner_step]
-    later = [a for a in event.adopted if a.learner_step >= event.learner_step]
+    earlier, later = _around(event)
     learner = adopted(before, earlier, carry)
     learner = replace(
         learner,
@@ -51,6 +51,15 @@ def offered(state: State, event: DeltaOffered) -> State:
     return superseded(state, event.fragment, older) if older else state
 
 
+def _around(event: DeltaOffered) -> tuple[Sequence[Adoption], Sequence[Adoption]]:
+    """The adoptions that were made before the copy, and those made since."""
+    if not event.adopted:
+        return (), ()
+    copied_at = event.learner_step
+    earlier = [one for one in event.adopted if one.learner_step < copied_at]
+    return earlier, [one for one in event.adopted if one.learner_step >= copied_at]
+
+
 def _covered(
     accounts: tuple[Account, ...], event: DeltaOffered, position: int, carry: bool
 ) -> tuple[Account, ...]:
@@ -64,11 +73,12 @@ def _covered(
 
 def _older(state: State, event: DeltaOffered) -> list[int]:
     """What this learner has offered for the fragment before, and waits for a window still."""
-    held = state.offers.of(event.fragment)
-    if not any(offer.learner == event.learner for offer in held.values()):
-        return []
-    waiting = state.waiting(event.fragment)
-    return [offer.position for offer in waiting if offer.learner == event.learner]
+    held = state.offers.of(event.fragment).values()
+    ours = [offer.position for offer in held if offer.learner == event.learner]
+    if not ours:  # as mostly
+        return ours
+    waiting = [offer.position for offer in state.waiting(event.fragment)]
+    return [position for position in ours if position in waiting]
 
 
 def _offer(event: DeltaOffered, position: int) -> Offer:
@@ -124,18 +134,19 @@ def said(state: State, name: str, number: int) -> State:
     )
 
 
-def adopted(learner: Learner, adoptions: Iterable[Adoption], carry: bool) -> Learner:
+def adopted(learner: Learner, adoptions: Sequence[Adoption], carry: bool) -> Learner:
     """The learner after it put merged versions into its live parameters.
 
     Under *carry* work that is in no merge yet is not overwritten: its next offer holds it.
     """
-    told = sorted(adoptions, key=lambda a: (a.learner_step, a.fragment, a.version))
-    if not told:
+    if not adoptions:
         return learner
     versions, steps = list(learner.adopted), list(learner.anchor_steps)
     accounts = list(learner.accounts)
-    for one in told:
+    step, tokens = learner.learner_step, learner.tokens_trained
+    for one in sorted(adoptions, key=_in_order):
         versions[one.fragment], steps[one.fragment] = one.version, one.learner_step
+        step, tokens = max(step, one.learner_step), max(tokens, one.tokens_trained)
         if not carry:
             accounts[one.fragment] = accounts[one.fragment].adopted(one.tokens_trained)
     return replace(
@@ -143,9 +154,12 @@ def adopted(learner: Learner, adoptions: Iterable[Adoption], carry: bool) -> Lea
         adopted=tuple(versions),
         anchor_steps=tuple(steps),
         accounts=tuple(accounts),
-        learner_step=max(learner.learner_step, *(one.learner_step for one in told)),
-        tokens_trained=max(learner.tokens_trained, *(one.tokens_trained for one in told)),
+        learner_step=step,
+        tokens_trained=tokens,
     )
+
+
+_in_order = attrgetter("learner_step", "fragment", "version")
 
 
 def superseded(state: State, fragment: int, positions: Iterable[int]) -> State:

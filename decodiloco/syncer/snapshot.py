@@ -34,7 +34,7 @@ def state_digest(state: State) -> bytes:
     the offers in them, for each learner its life, words, marks, last merged steps and token fates,
     and the inbox cursors. Taken before the fact that carries it.
     """
-    plain = [
+    plain = (
         1,
         state.run,
         state.position + 1,
@@ -46,7 +46,7 @@ def state_digest(state: State) -> bytes:
         [_round(state, state.rounds[number]) for number in sorted(state.rounds)],
         [_learner(state.learners[name]) for name in sorted(state.learners)],
         [(inbox, *state.inboxes[inbox]) for inbox in sorted(state.inboxes)],
-    ]
+    )
     return blake3(pack_plain(plain)).digest()
 
 
@@ -56,10 +56,12 @@ def _round(state: State, round_: Round) -> tuple[Any, ...]:
 
 
 def _learner(learner: Learner) -> tuple[Any, ...]:
-    """Open tokens of a fragment are those that no settled fate has; of the lost they are lost."""
+    """Open is what no settled fate has; of those who are lost it is lost."""
     trained = learner.tokens_trained
-    accounts = [
-        (account.merged_step, *account.settled, trained - account.settled_sum)
+    accounts: list[tuple[int, ...]] = [
+        (account.merged_step, *account.counts, trained - account.settled_tokens)
+        if len(account.spans) < 2
+        else (account.merged_step, *account.settled, trained - sum(account.settled))
         for account in learner.accounts
     ]
     if learner.status == "lost":

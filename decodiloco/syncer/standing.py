@@ -25,7 +25,9 @@ def judged(
     state: State, merged: Iterable[int], doubted: Iterable[int], left_out: Iterable[LeftOut]
 ) -> State:
     """The state once these waiting offers were judged; they are not settled yet."""
-    doubts = frozenset(doubted)
+    doubts, left_out = frozenset(doubted), tuple(left_out)
+    if not (doubts or left_out or any(one.marks for one in state.learners.values())):
+        return state  # as mostly: nobody has a mark to lose
     for position in merged:
         if position in doubts:
             state = _marked(state, position, 1, "direction: doubted")
