@@ -6,8 +6,9 @@ that each merge recorded, and that a fact makes sense where it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from decodiloco.opening import Opening, opening_fault
 from decodiloco.syncer.machine import begin, fold
@@ -15,7 +16,7 @@ from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import RULES, State
 from replay.errors import Differs, RulesUnknown
 from streams.envelope import Envelope
-from streams.events import Event, FragmentMerged, RunOpened, SyncerTookOver
+from streams.events import Fact, FragmentMerged, RunOpened, SyncerTookOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,9 @@ def next_state(state: State, envelope: Envelope) -> State:
     """
     event = envelope.event
     position = envelope.position
-    match event.kind:
-        case RunOpened.kind | SyncerTookOver.kind:
-            _check_beginning(state, event, position)
-        case FragmentMerged.kind:
-            _check_digest(state, event, position)
+    check = CHECKS.get(type(event))
+    if check is not None:
+        check(state, event, position)
     try:
         return fold(state, envelope)
     except (AssertionError, LookupError, ValueError) as error:
@@ -67,12 +66,14 @@ def next_state(state: State, envelope: Envelope) -> State:
         ) from error
 
 
-def _check_beginning(state: State, event: Event, position: int) -> None:
-    assert isinstance(event, RunOpened | SyncerTookOver)
-    if isinstance(event, RunOpened):
-        fault = opening_fault(event, state.opening)
-        if fault is not None:
-            raise Differs(fault, position)
+def _check_opening(state: State, event: RunOpened, position: int) -> None:
+    fault = opening_fault(event, state.opening)
+    if fault is not None:
+        raise Differs(fault, position)
+    _check_rules(state, event, position)
+
+
+def _check_rules(_: State, event: RunOpened | SyncerTookOver, position: int) -> None:
     if event.rules != RULES:
         raise RulesUnknown(
             f"position {position}: written by rules {event.rules}, and this build knows rules "
@@ -80,8 +81,7 @@ def _check_beginning(state: State, event: Event, position: int) -> None:
         )
 
 
-def _check_digest(state: State, event: Event, position: int) -> None:
-    assert isinstance(event, FragmentMerged)
+def _check_digest(state: State, event: FragmentMerged, position: int) -> None:
     found = state_digest(state)
     if found != event.state_digest:
         raise Differs(
@@ -89,3 +89,11 @@ def _check_digest(state: State, event: Event, position: int) -> None:
             f"{event.state_digest.hex()[:16]}; the fold is not what it was",
             position,
         )
+
+
+CHECKS: Mapping[type[Fact], Callable[[State, Any, int], None]] = {
+    RunOpened: _check_opening,
+    SyncerTookOver: _check_rules,
+    FragmentMerged: _check_digest,
+}
+"""What is checked of a fact before it is folded, and the machine trusts while a run is live."""

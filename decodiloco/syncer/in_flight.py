@@ -88,6 +88,6 @@ class Offers(Mapping[int, Offer]):
 
 
 def _offers(by_fragment: dict[int, dict[int, Offer]]) -> Offers:
-    made = Offers()
+    made = Offers.__new__(Offers)
     made._by_fragment = by_fragment
     return made

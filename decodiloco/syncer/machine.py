@@ -74,11 +74,12 @@ def apply(state: State, event: Event) -> State:
 
 def _check_fence(state: State, envelope: Envelope) -> None:
     event = envelope.event
-    if (event.kind == RunOpened.kind) != (envelope.position == 1):
+    kind = type(event)
+    if (kind is RunOpened) != (envelope.position == 1):
         raise ChainBroken(envelope.position, "RunOpened is the first fact, and only the first")
-    if event.kind == RunOpened.kind and envelope.fence != 0:
+    if kind is RunOpened and envelope.fence != 0:
         raise ChainBroken(envelope.position, "RunOpened has fence 0")
-    if event.kind == SyncerTookOver.kind:
+    if kind is SyncerTookOver:
         assert isinstance(event, SyncerTookOver)
         if not event.fence == envelope.fence == state.fence + 1:
             raise ChainBroken(
