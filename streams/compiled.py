@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from sys import float_info
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,11 +22,13 @@ from streams.envelope import POSITION_MAX, Envelope, Source
 from streams.events import BY_KIND
 from streams.frozen import made
 
-Model = Callable[[Any], BaseModel]
+FLOAT_MAX = 1.7976931348623157e308  # beyond it is infinity
+
+Maker = Callable[[Any], Any]
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=POSITION_MAX)]
 _Short = Annotated[str, msgspec.Meta(max_length=64)]
-_Finite = Annotated[float, msgspec.Meta(ge=-float_info.max, le=float_info.max)]
+_Finite = Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)]
 _Record = tuple[
     int,  # schema
     Annotated[int, msgspec.Meta(ge=1, le=POSITION_MAX)],
@@ -76,7 +78,7 @@ def _source(inbox: str, life: str, sequence: int) -> Source:
 
 
 @cache
-def _reader(kind: str) -> tuple[Callable[[msgspec.Raw], Any], Model]:
+def _reader(kind: str) -> tuple[Callable[[msgspec.Raw], Any], Maker]:
     """How the fields of a kind are decoded into its twin, and a twin is made into a fact."""
     model = BY_KIND[kind]
     return msgspec.msgpack.Decoder(_twin(model)).decode, _maker(model)
@@ -156,12 +158,12 @@ def _type(schema: Mapping[str, Any]) -> Any:
             return Literal[tuple(schema["expected"])]
         case "tuple":
             assert schema["variadic_item_index"] == 0
-            plain: Any = tuple[_type(schema["items_schema"][0]), ...]
+            plain: Any = GenericAlias(tuple, (_type(schema["items_schema"][0]), ...))
             limits = {"max_length": schema.get("max_length")}
         case "float":
             plain, limits = float, {"ge": schema.get("ge")}
             if not schema.get("allow_inf_nan", True):
-                limits = {"ge": schema.get("ge", -float_info.max), "le": float_info.max}
+                limits = {"ge": schema.get("ge", -FLOAT_MAX), "le": FLOAT_MAX}
         case "str":
             plain = str
             limits = {name: schema.get(name) for name in ("min_length", "max_length")}
@@ -184,10 +186,10 @@ def _pattern(pattern: str | None) -> str | None:
 
 
 @cache
-def _maker(model: type[BaseModel]) -> Model:
+def _maker(model: type[BaseModel]) -> Maker:
     """How a twin becomes the model. Its parts, one or many, become theirs."""
-    parts: list[tuple[str, Model]] = []
-    many: list[tuple[str, Model]] = []
+    parts: list[tuple[str, Maker]] = []
+    many: list[tuple[str, Maker]] = []
     later: list[tuple[str, Any]] = []
     for name, schema in _fields(model):
         if schema["type"] == "default":
@@ -199,7 +201,7 @@ def _maker(model: type[BaseModel]) -> Model:
             many.append((name, _maker(schema["items_schema"][0]["cls"])))
     always = model.model_fields.keys() - dict(later).keys()  # one for all: no model is changed
 
-    def fact_of(twin: Any) -> BaseModel:
+    def fact_of(twin: Any) -> Any:
         fields = asdict(twin)
         for name, part in parts:
             fields[name] = part(fields[name])
@@ -212,7 +214,7 @@ def _maker(model: type[BaseModel]) -> Model:
                 told = told | {name}
         return _made(model, fields, told)
 
-    def part_of(twin: Any) -> BaseModel:
+    def part_of(twin: Any) -> Any:
         return _made(model, asdict(twin), always)
 
     return fact_of if parts or many or later else part_of
@@ -230,5 +232,10 @@ def _made(model: type[BaseModel], fields: dict[str, Any], told: set[str]) -> Bas
 _new = object.__new__
 _put_fields, _put_told, _put_extra, _put_private = (
     BaseModel.__dict__[name].__set__
-    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+    for name in (
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
+    )
 )

@@ -1,4 +1,4 @@
-"""Records read a second time, as plainly as can be: taken apart, checked by the models, put together.
+"""Records read a second time, as plainly as can be: unpacked, checked by the models, packed again.
 
 Knows the models and the layout of a record, and nothing of the production codec.
 """

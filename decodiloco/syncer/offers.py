@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
@@ -25,22 +26,23 @@ def offered(state: State, event: DeltaOffered) -> State:
     this learner that still waits for the same fragment is superseded.
     """
     before, carry = state.learners[event.learner], state.config.adoption.carry
-    earlier, later = _around(event)
-    learner = adopted(before, earlier, carry)
+    told = sorted(event.adopted, key=_in_order)
+    versions, anchor_steps = _anchors(before, told)
     learner = replace(
-        learner,
+        before,
         status="live",
         said=event.said,
-        learner_step=max(learner.learner_step, event.learner_step),
-        tokens_trained=max(learner.tokens_trained, event.tokens_trained),
+        learner_step=max(before.learner_step, event.learner_step, _reached(told)),
+        tokens_trained=max(before.tokens_trained, event.tokens_trained, _trained(told)),
         cursor=event.cursor if event.learner_step >= before.learner_step else before.cursor,
         loss=event.loss,
-        step_seconds=average(learner.step_seconds, event.step_seconds),
-        upload_seconds=average(learner.upload_seconds, event.upload_seconds),
-        fetch_seconds=_fetch_average(learner.fetch_seconds, event.adopted),
-        accounts=_covered(learner.accounts, event, state.position, carry),
+        step_seconds=average(before.step_seconds, event.step_seconds),
+        upload_seconds=average(before.upload_seconds, event.upload_seconds),
+        fetch_seconds=_fetch_average(before.fetch_seconds, event.adopted),
+        adopted=versions,
+        anchor_steps=anchor_steps,
+        accounts=_accounts(before, event, told, state.position, carry),
     )
-    learner = adopted(learner, later, carry)
     older = _older(state, event)
     state = replace(
         state,
@@ -51,24 +53,22 @@ def offered(state: State, event: DeltaOffered) -> State:
     return superseded(state, event.fragment, older) if older else state
 
 
-def _around(event: DeltaOffered) -> tuple[Sequence[Adoption], Sequence[Adoption]]:
-    """The adoptions that were made before the copy, and those made since."""
-    if not event.adopted:
-        return (), ()
-    copied_at = event.learner_step
-    earlier = [one for one in event.adopted if one.learner_step < copied_at]
-    return earlier, [one for one in event.adopted if one.learner_step >= copied_at]
-
-
-def _covered(
-    accounts: tuple[Account, ...], event: DeltaOffered, position: int, carry: bool
+def _accounts(
+    learner: Learner, event: DeltaOffered, told: Sequence[Adoption], position: int, carry: bool
 ) -> tuple[Account, ...]:
-    """The accounts once this offer covers the tokens that it says."""
+    """The accounts once this offer covers its tokens, and adoptions overwrote theirs."""
+    accounts = list(learner.accounts)
+    since = bisect_left(told, event.learner_step, key=_step)
+    if not carry:
+        _overwritten(accounts, told[:since])
     begin, end = event.tokens_trained - event.tokens, event.tokens_trained
     account = accounts[event.fragment]
     if carry:  # an offer holds all that its learner has: what is from before it was overwritten
         account = account.adopted(begin)
-    return _with(accounts, event.fragment, account.offered(begin, end, position))
+    accounts[event.fragment] = account.offered(begin, end, position)
+    if not carry:
+        _overwritten(accounts, told[since:])
+    return tuple(accounts)
 
 
 def _older(state: State, event: DeltaOffered) -> list[int]:
@@ -134,31 +134,51 @@ def said(state: State, name: str, number: int) -> State:
     )
 
 
-def adopted(learner: Learner, adoptions: Sequence[Adoption], carry: bool) -> Learner:
+def adopted(learner: Learner, adoptions: Iterable[Adoption], carry: bool) -> Learner:
     """The learner after it put merged versions into its live parameters.
 
     Under *carry* work that is in no merge yet is not overwritten: its next offer holds it.
     """
-    if not adoptions:
-        return learner
-    versions, steps = list(learner.adopted), list(learner.anchor_steps)
+    told = sorted(adoptions, key=_in_order)
+    versions, anchor_steps = _anchors(learner, told)
     accounts = list(learner.accounts)
-    step, tokens = learner.learner_step, learner.tokens_trained
-    for one in sorted(adoptions, key=_in_order):
-        versions[one.fragment], steps[one.fragment] = one.version, one.learner_step
-        step, tokens = max(step, one.learner_step), max(tokens, one.tokens_trained)
-        if not carry:
-            accounts[one.fragment] = accounts[one.fragment].adopted(one.tokens_trained)
+    if not carry:
+        _overwritten(accounts, told)
     return replace(
         learner,
-        adopted=tuple(versions),
-        anchor_steps=tuple(steps),
+        adopted=versions,
+        anchor_steps=anchor_steps,
         accounts=tuple(accounts),
-        learner_step=step,
-        tokens_trained=tokens,
+        learner_step=max(learner.learner_step, _reached(told)),
+        tokens_trained=max(learner.tokens_trained, _trained(told)),
     )
 
 
+def _anchors(learner: Learner, told: Sequence[Adoption]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """For each fragment the version in the live parameters, and the step of its adoption."""
+    if not told:
+        return learner.adopted, learner.anchor_steps
+    versions, steps = list(learner.adopted), list(learner.anchor_steps)
+    for one in told:
+        versions[one.fragment], steps[one.fragment] = one.version, one.learner_step
+    return tuple(versions), tuple(steps)
+
+
+def _overwritten(accounts: list[Account], told: Sequence[Adoption]) -> None:
+    """Puts into their places the accounts whose live work these adoptions overwrote."""
+    for one in told:
+        accounts[one.fragment] = accounts[one.fragment].adopted(one.tokens_trained)
+
+
+def _reached(told: Sequence[Adoption]) -> int:
+    return told[-1].learner_step if told else 0  # they are in order
+
+
+def _trained(told: Sequence[Adoption]) -> int:
+    return max([one.tokens_trained for one in told]) if told else 0
+
+
+_step = attrgetter("learner_step")
 _in_order = attrgetter("learner_step", "fragment", "version")
 
 
@@ -204,9 +224,7 @@ def settled(state: State, ends: Iterable[tuple[int, Fate]]) -> State:
     return replace(state, learners=learners, offers=state.offers.without(gone))
 
 
-def _with(
-    accounts: tuple[Account, ...], fragment: int, account: Account
-) -> tuple[Account, ...]:
+def _with(accounts: tuple[Account, ...], fragment: int, account: Account) -> tuple[Account, ...]:
     changed = list(accounts)
     changed[fragment] = account
     return tuple(changed)

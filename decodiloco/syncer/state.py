@@ -223,9 +223,7 @@ class State:
         round_ = self.round_of(fragment)
         closed = round_.offers if round_ else ()
         found = [
-            offer
-            for position, offer in self.offers.of(fragment).items()
-            if position not in closed
+            offer for position, offer in self.offers.of(fragment).items() if position not in closed
         ]
         return tuple(sorted(found, key=attrgetter("learner")))
 

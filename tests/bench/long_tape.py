@@ -24,8 +24,16 @@ from streams.codec import seal
 from streams.envelope import Envelope, Source, genesis
 from streams.events import Event
 from streams.parts import Adoption
-from tests.builders import checkpointed, joined, manifest, merged, offered, round_opened
-from tests.builders import took_over, window_closed
+from tests.builders import (
+    checkpointed,
+    joined,
+    manifest,
+    merged,
+    offered,
+    round_opened,
+    took_over,
+    window_closed,
+)
 from tests.desk import opening_of
 
 FRAGMENTS = 24

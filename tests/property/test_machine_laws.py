@@ -10,9 +10,9 @@ from dataclasses import fields, replace
 import pytest
 
 from decodiloco.learner import machine as learner_machine
+from decodiloco.syncer.in_flight import Offers
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.owed import owed
-from decodiloco.syncer.in_flight import Offers
 from decodiloco.syncer.snapshot import decode_state, encode_state, state_digest
 from decodiloco.syncer.state import State
 from streams.errors import ChainBroken

@@ -10,7 +10,7 @@ from decodiloco.learner.machine import begin as begin_learner
 from decodiloco.syncer.fates import Account, Span
 from decodiloco.syncer.machine import begin
 from decodiloco.syncer.state import Merged, Round
-from streams.frozen import replace
+from streams.frozen import made, replace
 from tests.builders import manifest
 from tests.desk import opening_of
 
@@ -36,3 +36,15 @@ def test_a_value_is_changed_as_the_standard_library_changes_it(name: str) -> Non
 def test_a_field_that_is_not_there_cannot_be_changed() -> None:
     with pytest.raises(TypeError, match="ende"):
         replace(Span(0, 1), ende=2)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_is_made_as_its_class_makes_it(name: str) -> None:
+    value, _ = VALUES[name]
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    assert made(type(value), **fields) == value
+
+
+def test_a_value_cannot_be_made_without_a_field() -> None:
+    with pytest.raises(TypeError, match="offer"):
+        made(Span, begin=0, end=1)
