@@ -17,9 +17,10 @@ from decodiloco.syncer.state import RULES, State
 from replay.errors import Differs, RulesUnknown
 from streams.envelope import Envelope
 from streams.events import Fact, FragmentMerged, RunOpened, SyncerTookOver
+from streams.frozen import made
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Folded:
     """One fact, with the state before and after it."""
 
@@ -43,7 +44,7 @@ def refold(
         if inspect is not None:
             inspect(state, envelope)
         after = next_state(state, envelope)
-        yield Folded(state, envelope, after)
+        yield made(Folded, before=state, envelope=envelope, after=after)
         state = after
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from streams import codec, compiled
@@ -25,7 +26,9 @@ ODD = (
     math.inf, -math.inf, math.nan, "", "a", "a\n", "A", "é", "a" * 49, "a" * 201, b"", b"a",
     b"x" * 32, b"x" * 33, b"x" * 1025, (), (1,), (1, "a"), {}, {"a": 1}, ((((1,),),),),
 )  # fmt: skip
-unhurried = settings(deadline=None, max_examples=40)  # twins are made at first need
+unhurried = settings(  # twins are made at first need
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def told(payload: bytes) -> str:
@@ -132,7 +135,8 @@ def test_other_bytes_of_the_same_fact_are_refused_by_both_in_the_same_words(
         case "more":
             fields[data.draw(st.text(max_size=3))] = 1
         case "single":
-            agree(msgpack.packb(value, use_single_float=True))
+            with suppress(OverflowError):  # of a number that no float32 is near
+                agree(msgpack.packb(value, use_single_float=True))
         case "old":
             agree(msgpack.packb(value, use_bin_type=False))
         case "behind":
