@@ -28,11 +28,11 @@ from replay.state import Begun, StateAt, state_of
 from replay.tape_file import Header, encode_header, read_tape_file
 from replay.tape_index import FileRecords
 from replay.tape_writer import open_writer
+from streams.chain import Chain
 from streams.codec import encode_envelope
 from streams.errors import Corrupt, SegmentCorrupt
 from streams.events import FragmentMerged, SnapshotStored
 from streams.framing import SEAL_BYTES, encode_record, encode_seal
-from streams.tape import Chain
 from tests.builders import RUN, opened, round_opened, tape_of
 from tests.real_run import RealRun
 from tests.unit.test_replay_verify import folder_of, rewritten
