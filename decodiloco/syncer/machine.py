@@ -15,10 +15,7 @@ from decodiloco.opening import Opening
 from decodiloco.syncer import horizon, offers, rounds
 from decodiloco.syncer.fates import Account
 from decodiloco.syncer.state import RULES, Learner, Merged, State
-<<<<<<< HEAD
 from streams.chain import check_follows
-=======
->>>>>>> 32b38f9bc4e4ea7e521a05d3ff65cabb1241ca4b
 from streams.envelope import Envelope, Source, genesis
 from streams.errors import ChainBroken
 from streams.events import (
@@ -47,10 +44,6 @@ from streams.events import (
     WindowClosed,
 )
 from streams.frozen import replace
-<<<<<<< HEAD
-=======
-from streams.tape import check_follows
->>>>>>> 32b38f9bc4e4ea7e521a05d3ff65cabb1241ca4b
 
 Speech = EvaluationReported | HardshipInjected | RetentionAsked | RunClosing
 

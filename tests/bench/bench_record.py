@@ -15,19 +15,11 @@ from tempfile import TemporaryDirectory
 from decodiloco.syncer.machine import begin
 from replay.refold import next_state
 from replay.state import state_at
-<<<<<<< HEAD
 from streams.chain import Chain
 from streams.codec import decode_envelope, encode_envelope, encode_event
 from streams.events import Event
 from tests.bench.figures import GOES, Figure, Target, at_least, seconds_of
 from tests.bench.steady_tape import SteadyTape, write
-=======
-from streams.codec import decode_envelope, encode_envelope, encode_event
-from streams.events import Event
-from streams.tape import Chain
-from tests.bench.figures import GOES, Figure, Target, at_least, seconds_of
-from tests.bench.long_tape import LongTape, write
->>>>>>> 32b38f9bc4e4ea7e521a05d3ff65cabb1241ca4b
 from tests.builders import RUN, offered, opened, tape_of
 
 FACTS = 2000
@@ -56,11 +48,7 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 def _of_a_mix(learners: int, target: Target | None = None) -> Iterator[Figure]:
     """Decoding and folding of what a steady run writes, each alone and together."""
-<<<<<<< HEAD
     made = SteadyTape(learners)
-=======
-    made = LongTape(learners)
->>>>>>> 32b38f9bc4e4ea7e521a05d3ff65cabb1241ca4b
     tape = [*islice(made.records(), MIXED)]
     payloads = [encode_envelope(envelope) for envelope in tape]
 
