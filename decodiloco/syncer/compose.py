@@ -36,9 +36,24 @@ class Pen:
     fence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """A record that is to be written, and the state that its fold gives."""
+
+    envelope: Envelope
+    state: State
+
+
 def compose(state: State, drafts: Sequence[Draft], pen: Pen, time_seconds: float) -> list[Envelope]:
     """The records that these drafts become, at most BATCH_MAX; a draft may become none."""
-    batch: list[Envelope] = []
+    return [one.envelope for one in composed(state, drafts, pen, time_seconds)]
+
+
+def composed(
+    state: State, drafts: Sequence[Draft], pen: Pen, time_seconds: float
+) -> list[Foreseen]:
+    """The same records, each with the state behind it."""
+    batch: list[Foreseen] = []
     for draft in drafts[:BATCH_MAX]:
         event = draft.decide(state)
         if event is None:
@@ -49,7 +64,7 @@ def compose(state: State, drafts: Sequence[Draft], pen: Pen, time_seconds: float
             state.position + 1, chain.tip, fence, pen.writer, draft.source, time_seconds, event
         )
         state = fold(state, envelope)
-        batch.append(envelope)
+        batch.append(Foreseen(envelope, state))
     return batch
 
 

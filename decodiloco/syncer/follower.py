@@ -6,6 +6,7 @@ Leader and standby follow alike; a leader folds its own facts only here, as they
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 
 from decodiloco.errors import BlobCorrupt, BlobMissing, Disagreement
@@ -14,6 +15,7 @@ from decodiloco.places import Places
 from decodiloco.store.keys import snapshot_key
 from decodiloco.store.small import read_small
 from decodiloco.stored_opening import read_opening
+from decodiloco.syncer.compose import Foreseen
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import decode_state, state_digest
 from decodiloco.syncer.state import State
@@ -32,37 +34,41 @@ class Follower:
     def __init__(self, places: Places, state: State) -> None:
         self.state = state
         self._places = places
+        self._foreseen: dict[bytes, State] = {}
         self._folded_at: dict[int, float] = {}
         self._last_seconds = asyncio.get_running_loop().time()
-        self._bell = asyncio.Condition()
+        self._bell = asyncio.Event()
 
     async def follow(self) -> None:
         """Folds until cancelled. Raises Corrupt at a record that cannot follow."""
         loop = asyncio.get_running_loop()
         async for envelope in self._places.tape.follow(self.state.position):
-            self.state = fold_checked(self.state, envelope)
-            async with self._bell:
-                self._last_seconds = self._folded_at[envelope.position] = loop.time()
-                self._forget()
-                self._bell.notify_all()
+            self.state = self._folded(envelope)
+            self._last_seconds = self._folded_at[envelope.position] = loop.time()
+            self._forget()
+            self.ring()
 
-    async def ring(self) -> None:
-        """Wakes whoever waits, without a new fact."""
-        async with self._bell:
-            self._bell.notify_all()
+    def foresee(self, batch: Sequence[Foreseen]) -> None:
+        """What a leader is about to append: folded already, if just this is read back."""
+        self._foreseen = {one.envelope.digest: one.state for one in batch}
+
+    def ring(self) -> None:
+        """Wakes whoever waits. Of many rings in one turn of the loop a waiter hears one."""
+        bell, self._bell = self._bell, asyncio.Event()
+        bell.set()
 
     async def reached(self, position: int) -> None:
         """Waits until the state includes this position."""
-        async with self._bell:
-            await self._bell.wait_for(lambda: self.state.position >= position)
+        while self.state.position < position:
+            await self._bell.wait()
 
     async def rung(self, seconds_max: float) -> None:
         """Waits until something happens, or for so long."""
-        async with self._bell:
-            try:
-                await asyncio.wait_for(self._bell.wait(), max(0.0, seconds_max))
-            except TimeoutError:
-                return
+        try:
+            async with asyncio.timeout(max(0.0, seconds_max)):
+                await self._bell.wait()
+        except TimeoutError:
+            return
 
     def folded_at(self, position: int, otherwise: float) -> float:
         """The moment (event loop's clock) a position was folded; `otherwise` if not seen here."""
@@ -71,6 +77,15 @@ class Follower:
     def quiet_seconds(self) -> float:
         """For how long no record has come."""
         return asyncio.get_running_loop().time() - self._last_seconds
+
+    def _folded(self, envelope: Envelope) -> State:
+        """The state with this record.
+
+        A digest commits to a record and to all before it, so a record of a foreseen digest was
+        folded from this very state.
+        """
+        known = self._foreseen.pop(envelope.digest, None)
+        return fold_checked(self.state, envelope) if known is None else known
 
     def _forget(self) -> None:
         if len(self._folded_at) > 20_000:

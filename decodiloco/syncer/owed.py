@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from decodiloco.fragments.schedule import fragment_of
@@ -33,6 +34,8 @@ __all__ = [
     "merge_order",
     "owed",
 ]
+
+LIVES_MAX = 1024  # at once: admission lets no more learners join
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +225,16 @@ def _owed_to_learners(state: State) -> Iterator[Ask]:
         life = learner.incarnation
         if learner.status not in ("live", "lost"):
             continue
-        if state.closed is None and is_to_go(state, learner):
+        if learner.marks and state.closed is None and is_to_go(state, learner):
             yield DeclareLost(name, life, life, 0.0, "quarantined", learner.marked_for)
         elif learner.status == "live":
-            yield DeclareLost(name, life, life, lost_seconds)
+            yield _once_silent(name, life, lost_seconds)
+
+
+@lru_cache(4 * LIVES_MAX)
+def _once_silent(name: str, life: int, lost_seconds: float) -> DeclareLost:
+    """Owed for every live learner in every state, and always the same: made once a life."""
+    return DeclareLost(name, life, life, lost_seconds)
 
 
 def _owed_by_round(state: State, number: int) -> Iterator[Ask]:

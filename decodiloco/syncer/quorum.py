@@ -24,8 +24,9 @@ class Verdict:
 
 def verdict(state: State, round_: Round) -> Verdict:
     """Looks at the offers made for this round; late ones of earlier rounds do not count."""
-    positions = sorted(offer.position for offer in answers(state, round_))
-    answered = {offer.learner for offer in answers(state, round_)}
+    found = answers(state, round_)
+    positions = sorted(offer.position for offer in found)
+    answered = {offer.learner for offer in found}
     missed = tuple(learner.id for learner in state.live if learner.id not in answered)
     needed = state.config.quorum
     if len(positions) < needed:

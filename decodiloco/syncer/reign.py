@@ -15,7 +15,7 @@ from decodiloco.errors import BlobMissing
 from decodiloco.places import Places
 from decodiloco.syncer import drafting
 from decodiloco.syncer.carrying import Carrier
-from decodiloco.syncer.compose import Draft, Pen, compose
+from decodiloco.syncer.compose import Draft, Pen, composed
 from decodiloco.syncer.follower import Follower
 from decodiloco.syncer.leadership import Heartbeats
 from decodiloco.syncer.owed import (
@@ -60,6 +60,7 @@ class Reign:
         self._drafts: list[tuple[str, Draft]] = []  # of long asks, each with the ask's key
         self._refusals = Refusals(self._clock)
         self._reason: dict[str, str] = {}
+        self._look_at = self._began
 
     async def hold(self, over: Callable[[], bool]) -> None:
         """Leads until a higher fence is on the tape, or the run is over."""
@@ -119,8 +120,7 @@ class Reign:
         asks = owed(state)
         self._say_why(state, asks)
         carrier.compare(state, tuple(ask for ask in asks if self._is_due(ask)))
-        drafts, due_seconds = self._due(state, asks)
-        del drafts[SHARE:]  # the rest is due at the next turn, too
+        drafts, due_seconds = self._due(asks)
         done = self._drafts[:SHARE]
         del self._drafts[:SHARE]
         drafts += [draft for _, draft in done]
@@ -142,9 +142,11 @@ class Reign:
         The deciding is repeated after each refusal: by then the state is another.
         """
         while self._follower.state.fence == self.fence:
-            batch = compose(self._follower.state, drafts, self._pen, time.time())
-            if not batch:
+            foreseen = composed(self._follower.state, drafts, self._pen, time.time())
+            if not foreseen:
                 return
+            batch = [one.envelope for one in foreseen]
+            self._follower.foresee(foreseen)
             outcome = await self._appended(batch)
             if isinstance(outcome, Stored):
                 await self._follower.reached(outcome.last)
@@ -170,38 +172,56 @@ class Reign:
             self.waits_for = ""
             appending.cancel()
 
-    def _due(self, state: State, asks: tuple[Ask, ...]) -> tuple[list[Draft], float]:
+    def _due(self, asks: tuple[Ask, ...]) -> tuple[list[Draft], float]:
         """Drafts of the timed asks whose wait is over, and seconds until the next one's is."""
         drafts: list[Draft] = []
-        soonest = self._config.run.times.heartbeat_seconds
+        looks, soonest = self._looks_for_silence()
         for ask in asks:
             if not isinstance(ask, (OpenRound, CloseWindow, DeclareLost, BeginClosing)):
                 continue
-            waited = self._waited(ask)
-            left = ask.after_seconds - waited.waited_seconds
+            if isinstance(ask, DeclareLost) and ask.after_seconds and not looks:
+                continue
+            waited_seconds = self._waited_seconds(ask)
+            left = ask.after_seconds - waited_seconds
             if left <= 0:
+                waited = drafting.Waited(self._quorum_seconds(ask), waited_seconds)
                 drafts.append(drafting.from_timed(ask, waited, self._pen.writer))
             else:
                 soonest = min(soonest, left)
+        if len(drafts) > SHARE:  # the rest is due at the next turn, too
+            del drafts[SHARE:]
+            self._look_at = self._clock()
         return drafts, soonest
+
+    def _looks_for_silence(self) -> tuple[bool, float]:
+        """Whether silent learners are looked for now, and seconds until the next look.
+
+        There may be hundreds to look at, and turns for each word of theirs.
+        """
+        heartbeat_seconds, now = self._config.run.times.heartbeat_seconds, self._clock()
+        if now < self._look_at:
+            return False, self._look_at - now
+        self._look_at = now + heartbeat_seconds
+        return True, heartbeat_seconds
 
     def _is_due(self, ask: Ask) -> bool:
         """Whether a long ask may begin: only the closing of a run has to wait at times."""
         if isinstance(ask, CloseRun):
-            return self._waited(ask).waited_seconds >= ask.after_seconds
+            return self._waited_seconds(ask) >= ask.after_seconds
         return True
 
-    def _waited(self, ask: Ask) -> drafting.Waited:
-        now = self._clock()
+    def _waited_seconds(self, ask: Ask) -> float:
         since = self._follower.folded_at(ask.since, self._began)
         if isinstance(ask, DeclareLost):
-            return drafting.Waited(
-                waited_seconds=self._hearts.silent_seconds("learner", ask.learner, since)
-            )
-        quorum = 0.0
-        if isinstance(ask, CloseWindow) and ask.quorum_at:
-            quorum = max(0.0, self._follower.folded_at(ask.quorum_at, now) - since)
-        return drafting.Waited(quorum, max(0.0, now - since))
+            return self._hearts.silent_seconds("learner", ask.learner, since)
+        return max(0.0, self._clock() - since)
+
+    def _quorum_seconds(self, ask: Ask) -> float:
+        """From a window's opening to its quorum."""
+        if not isinstance(ask, CloseWindow) or not ask.quorum_at:
+            return 0.0
+        quorum = self._follower.folded_at(ask.quorum_at, self._clock())
+        return max(0.0, quorum - self._follower.folded_at(ask.since, self._began))
 
     async def _read(self, inbox: Inbox) -> None:
         """Letters after the cursor that the tape holds for this life of the inbox."""
@@ -217,7 +237,7 @@ class Reign:
             sequence = 0
         async for letter in inbox.follow(sequence):
             await self._letters.put(letter)
-            await self._follower.ring()
+            self._follower.ring()
 
     async def _life_of(self, inbox: Inbox) -> str:
         """The inbox's life. A server that is away is waited for: our appends see its end."""
@@ -230,7 +250,7 @@ class Reign:
 
     def _finished(self, key: str, draft: Draft) -> None:
         self._drafts.append((key, draft))
-        self._bell = asyncio.ensure_future(self._follower.ring())
+        self._follower.ring()
 
     def _say_why(self, state: State, asks: tuple[Ask, ...]) -> None:
         """Logs a window's reason to close when it is new."""

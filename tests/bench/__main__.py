@@ -21,6 +21,7 @@ from tests.bench import (
     bench_burden,
     bench_bytes,
     bench_goodput,
+    bench_load,
     bench_merge,
     bench_record,
     bench_stream,
@@ -32,6 +33,7 @@ Room = Callable[[bool], Iterator[Figure]]
 
 ROOMS: dict[str, Room] = {
     "record": bench_record.figures,
+    "load": bench_load.figures,
     "merge": bench_merge.figures,
     "stream": bench_stream.figures,
     "bytes": bench_bytes.figures,

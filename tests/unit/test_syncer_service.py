@@ -12,18 +12,19 @@ from decodiloco.errors import BlobMissing
 from decodiloco.places import Places
 from decodiloco.store.keys import global_key
 from decodiloco.store.memory import memory_store
-from decodiloco.syncer.compose import Pen
+from decodiloco.syncer.compose import Draft, Foreseen, Pen, composed
 from decodiloco.syncer.follower import Follower
 from decodiloco.syncer.leadership import Heartbeats
 from decodiloco.syncer.machine import begin
 from decodiloco.syncer.reign import Reign
 from decodiloco.syncer.service import run_syncer
+from decodiloco.syncer.state import State
 from streams.codec import seal
 from streams.envelope import Envelope
 from streams.errors import ServerUnreachable
 from streams.events import Event, LearnerLost, RunClosed, SyncerTookOver, WindowClosed
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
-from tests.builders import took_over
+from tests.builders import joined, took_over
 from tests.scripted import Story, config_of, memory_places, open_story
 
 
@@ -184,3 +185,33 @@ def test_a_leader_that_was_frozen_until_its_bytes_were_swept_stands_down() -> No
 def test_a_leader_whose_bytes_are_gone_and_who_leads_still_ends_with_their_key() -> None:
     with pytest.raises(BlobMissing, match="still/global/"):
         asyncio.run(frozen_before_a_merge("still", is_succeeded=False))
+
+
+def test_what_was_foreseen_is_taken_only_where_just_that_is_read_back() -> None:
+    async def told() -> None:
+        story = await open_story(config_of("foreseen"), memory_places("foreseen"))
+        follower = Follower(story.places, begin(story.opening))
+        following = asyncio.create_task(follower.follow())
+        try:
+            await follower.reached(1)
+            stored, other = takeover_by("s", follower.state), takeover_by("t", follower.state)
+            follower.foresee(other)
+            await story.places.tape.append([one.envelope for one in stored])
+            await follower.reached(2)
+            assert follower.state == stored[-1].state and follower.state.leader == "s"
+
+            joins = [Draft(lambda _, who=who: joined(who)) for who in "ab"]
+            batch = composed(follower.state, joins, Pen("s", 1), 2.0)
+            follower.foresee(batch)
+            await story.places.tape.append([one.envelope for one in batch])
+            await follower.reached(4)
+            assert follower.state is batch[-1].state  # it was not folded again
+            assert follower.state == await story.state()
+        finally:
+            following.cancel()
+
+    asyncio.run(told())
+
+
+def takeover_by(syncer: str, state: State) -> list[Foreseen]:
+    return composed(state, [Draft(lambda _: took_over(syncer))], Pen(syncer, 1), 1.0)

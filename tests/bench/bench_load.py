@@ -1,0 +1,76 @@
+"""What one syncer carries: words admitted a second, learners at an offer a second, memory.
+
+A real nats-server, a real syncer and, in a third process, learners of the production machine with
+small tensors (`tests.bench.load`). Who shares the machine with others measures their share by the
+wall; so what a fact costs is told in seconds of the syncer's own processor time as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from tests.bench.figures import Figure, at_least
+from tests.bench.load.cluster import LoadCluster
+from tests.bench.load.flood import flooded
+from tests.bench.load.play import Played, Tally
+
+GOAL = 256
+SIZES = (16, 64, GOAL)
+STEP_SECONDS = 1.0
+WARM_SECONDS, SECONDS = 3.0, 9.0
+WORDS, WORDS_QUICK = 6400, 1280
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    """Learners of several numbers, words by the thousand, and the memory of both sides."""
+    sizes, seconds = ((SIZES[0],), 4.0) if quick else (SIZES, SECONDS)
+    with LoadCluster(STEP_SECONDS) as cluster:
+        cluster.start_syncer()
+        for learners in sizes:
+            yield from _load(cluster, learners, seconds)
+    yield from _flood(WORDS_QUICK if quick else WORDS, is_synced=True)
+    if not quick:
+        yield from _flood(WORDS, is_synced=False)
+
+
+def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figure]:
+    told = cluster.told_by(
+        "play", cluster.path, learners, STEP_SECONDS, WARM_SECONDS, seconds,
+        cluster.syncer.pid, cluster.nats.pid,
+    )  # fmt: skip
+    played = Played(**{**told, "tally": Tally(**told["tally"])})
+    tally, name = played.tally, f"load: {learners} learners at an offer a second"
+    median, worst = played.wait_seconds
+    wanted = learners / STEP_SECONDS
+    yield Figure(
+        f"{name}: admitted",
+        tally.offers / tally.wall_seconds,
+        "offers/s",
+        at_least(0.95 * wanted) if learners == GOAL else None,
+        f"{median * 1e3:.0f} ms from word to fact, 1 % over {worst * 1e3:.0f}; {played.lag} unread "
+        f"at the end; {tally.merges} merges of {tally.contributions / max(1, tally.merges):.0f}; "
+        f"{tally.refused} refused",
+    )
+    yield Figure(
+        f"{name}: what a core carries",
+        tally.offers / tally.syncer_seconds,
+        "learners",
+        at_least(GOAL) if learners == GOAL else None,
+        f"{1e3 * tally.syncer_seconds / tally.offers:.2f} ms of the syncer an offer, all that it "
+        f"does counted; {1e3 * tally.server_seconds / tally.offers:.2f} of the server",
+    )
+
+
+def _flood(words: int, is_synced: bool) -> Iterator[Figure]:
+    with LoadCluster(STEP_SECONDS, is_synced) as cluster:
+        told = asyncio.run(flooded(cluster, words))
+    name = f"load: {'synced to disk' if is_synced else 'not synced'}"
+    yield Figure(f"{name}: words into an inbox", words / told.said_seconds, "words/s")
+    yield Figure(
+        f"{name}: facts from inbox to tape",
+        told.facts / told.admitted_seconds,
+        "facts/s",
+        detail=f"{told.facts / told.syncer_seconds:,.0f} in a second of the syncer's processor; "
+        f"{1e3 * told.server_seconds / told.facts:.2f} ms of the server a fact",
+    )
