@@ -15,6 +15,7 @@ from nats.protocol import parser
 # so that a subject may hold a form feed.
 _SUBJECT, _NUMBER, _GAP = rb"([^ \t\r\n]+)", rb"([0-9]+)", rb"[ \t]+"
 _HEAD = _SUBJECT + _GAP + _SUBJECT + _GAP + rb"(" + _SUBJECT + _GAP + rb")?"
+_STATUS = b"NATS/1.0 "
 parser.MSG_RE = re.compile(rb"\AMSG" + _GAP + _HEAD + _NUMBER + rb"\r\n")
 parser.HMSG_RE = re.compile(rb"\AHMSG" + _GAP + _HEAD + _NUMBER + _GAP + _NUMBER + rb"\r\n")
 
@@ -34,6 +35,11 @@ class TolerantClient(Client):
         await super()._process_msg(sid, readable, reply, data, headers)
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        """Of a status only. A record's headers were for the server: each costs us as much time as
+        its payload, and tells nothing.
+        """
+        if not headers or not headers.startswith(_STATUS):
+            return None
         try:
             return await super()._process_headers(headers)
         except (ValueError, LookupError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from blake3 import blake3
@@ -53,8 +54,16 @@ class Layout(Part):
         return self
 
     def of(self, fragment: int) -> tuple[Tensor, ...]:
-        """The tensors of one fragment, sorted by name."""
-        return tuple(tensor for tensor in self.tensors if tensor.fragment == fragment)
+        """The tensors of one fragment, sorted by name; of one that is not, none."""
+        return self._dealt[fragment] if 0 <= fragment < self.fragments else ()
+
+    @cached_property
+    def _dealt(self) -> tuple[tuple[Tensor, ...], ...]:
+        """Of each fragment. A large model has thousands of tensors, and each offer asks for it."""
+        dealt: list[list[Tensor]] = [[] for _ in range(self.fragments)]
+        for tensor in self.tensors:
+            dealt[tensor.fragment].append(tensor)
+        return tuple(map(tuple, dealt))
 
     def elements(self, fragment: int) -> int:
         """How many numbers one fragment holds."""

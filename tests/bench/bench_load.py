@@ -8,9 +8,11 @@ wall; so what a fact costs is told in seconds of the syncer's own processor time
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from tests.bench.figures import Figure, at_least
+from tests.bench.figures import Figure, at_least, at_most
 from tests.bench.load.cluster import LoadCluster
 from tests.bench.load.flood import flooded
 from tests.bench.load.play import Played, Tally
@@ -20,6 +22,10 @@ SIZES = (16, 64, GOAL)
 STEP_SECONDS = 1.0
 WARM_SECONDS, SECONDS = 3.0, 9.0
 WORDS, WORDS_QUICK = 6400, 1280
+FAST_STEP_SECONDS = 0.02  # some hours of traffic in one
+GROWTH_SECONDS = 40.0
+HOUR_LEARNERS = 8
+HOUR_OFFERS = HOUR_LEARNERS * 3600
 
 
 def figures(quick: bool) -> Iterator[Figure]:
@@ -32,6 +38,36 @@ def figures(quick: bool) -> Iterator[Figure]:
     yield from _flood(WORDS_QUICK if quick else WORDS, is_synced=True)
     if not quick:
         yield from _flood(WORDS, is_synced=False)
+        yield from growth(GROWTH_SECONDS)
+
+
+def growth(seconds: float) -> Iterator[Figure]:
+    """Memory of a syncer and of a real learner over traffic as fast as it goes."""
+    with LoadCluster(FAST_STEP_SECONDS) as cluster, ThreadPoolExecutor() as pool:
+        cluster.start_syncer()
+        times = FAST_STEP_SECONDS, WARM_SECONDS, seconds
+        processes = cluster.syncer.pid, cluster.nats.pid
+        learning = pool.submit(cluster.told_by, "learner", cluster.path, "real", *times)
+        played = _played(
+            cluster.told_by("play", cluster.path, HOUR_LEARNERS - 1, *times, *processes)
+        )
+        learner = learning.result()
+    offers, share = played.tally.offers, played.tally.offers / HOUR_OFFERS
+    traffic = f"{offers:,} offers, {share:.0%} of an hour of {HOUR_LEARNERS} learners"
+    yield _grown("syncer", played.syncer_bytes, f"{traffic}; {played.tally.merges:,} merges")
+    more = f"{learner['steps']:,} steps, {learner['merges']:,} merges"
+    yield _grown("learner", learner["sizes"], more)
+
+
+def _grown(name: str, sizes: Sequence[int], more: str) -> Figure:
+    told = ", ".join(f"{size / 1e6:.0f}" for size in sizes)
+    return Figure(
+        f"load: {name}'s memory at the end over a quarter's",
+        sizes[-1] / sizes[0],
+        "x",
+        at_most(1.05),
+        f"{told} MB at each quarter; {more}",
+    )
 
 
 def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figure]:
@@ -39,7 +75,7 @@ def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figur
         "play", cluster.path, learners, STEP_SECONDS, WARM_SECONDS, seconds,
         cluster.syncer.pid, cluster.nats.pid,
     )  # fmt: skip
-    played = Played(**{**told, "tally": Tally(**told["tally"])})
+    played = _played(told)
     tally, name = played.tally, f"load: {learners} learners at an offer a second"
     median, worst = played.wait_seconds
     wanted = learners / STEP_SECONDS
@@ -60,6 +96,10 @@ def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figur
         f"{1e3 * tally.syncer_seconds / tally.offers:.2f} ms of the syncer an offer, all that it "
         f"does counted; {1e3 * tally.server_seconds / tally.offers:.2f} of the server",
     )
+
+
+def _played(told: dict[str, Any]) -> Played:
+    return Played(**{**told, "tally": Tally(**told["tally"])})
 
 
 def _flood(words: int, is_synced: bool) -> Iterator[Figure]:

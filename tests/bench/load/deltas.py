@@ -28,13 +28,9 @@ class Deltas:
 
 
 def _arrays(opening: Opening, fragment: int, kind: int) -> dict[str, np.ndarray]:
-    """One direction for all, and some noise, so that no gate is in doubt."""
-    common, own = np.random.default_rng(fragment), np.random.default_rng([fragment, kind])
+    """Upwards, as that of a learner whose gradients are ones, and some noise: no gate doubts it."""
+    draw = np.random.default_rng([fragment, kind])
     return {
-        tensor.name: (
-            common.standard_normal(tensor.shape, dtype=np.float32)
-            + 0.1 * own.standard_normal(tensor.shape, dtype=np.float32)
-        )
-        / 1000
+        tensor.name: (1 + 0.1 * draw.standard_normal(tensor.shape, dtype=np.float32)) / 1000
         for tensor in opening.layout.of(fragment)
     }
