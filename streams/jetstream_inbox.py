@@ -37,10 +37,6 @@ class JetStreamInbox:
         """As the port says: it stands in the stream's metadata. Raises StreamMissing."""
         return life_of(await self._info())
 
-    async def last(self) -> int:
-        """The sequence of the newest letter; 0 for an empty inbox. Raises StreamMissing."""
-        return int((await self._info())["state"]["last_seq"])
-
     async def say(self, word: Word) -> int:
         """Leaves a word and waits until the server has it on disk; its sequence.
 

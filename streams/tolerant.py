@@ -35,9 +35,7 @@ class TolerantClient(Client):
         await super()._process_msg(sid, readable, reply, data, headers)
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
-        """Of a status only. A record's headers were for the server: each costs us as much time as
-        its payload, and tells nothing.
-        """
+        """Of a status only: a record's were for the server, and take long to parse."""
         if not headers or not headers.startswith(_STATUS):
             return None
         try:

@@ -1,6 +1,6 @@
 """The tape's end, followed and folded as it comes. Thin: remembers when it folded what.
 
-Leader and standby follow alike; a leader folds its own facts only here, as they are read back.
+Leader and standby follow alike: a leader's own facts are in its state once they are read back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class Follower:
             self.ring()
 
     def foresee(self, batch: Sequence[Foreseen]) -> None:
-        """What a leader is about to append: folded already, if just this is read back."""
+        """What a leader is about to append: folded already, if just this is read back.
+
+        What was foreseen before is forgotten.
+        """
         self._foreseen = {one.envelope.digest: one.state for one in batch}
 
     def ring(self) -> None:
@@ -81,11 +84,13 @@ class Follower:
     def _folded(self, envelope: Envelope) -> State:
         """The state with this record.
 
-        A digest commits to a record and to all before it, so a record of a foreseen digest was
-        folded from this very state.
+        A digest commits to a record and to all before it, so one of a foreseen digest, behind the
+        record that we hold for the last, was folded from this very state.
         """
         known = self._foreseen.pop(envelope.digest, None)
-        return fold_checked(self.state, envelope) if known is None else known
+        if known is not None and envelope.previous == self.state.digest:
+            return known
+        return fold_checked(self.state, envelope)
 
     def _forget(self) -> None:
         if len(self._folded_at) > 20_000:

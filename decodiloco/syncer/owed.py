@@ -35,7 +35,7 @@ __all__ = [
     "owed",
 ]
 
-LIVES_MAX = 1024  # at once: admission lets no more learners join
+LIVES_HELD = 4096  # at most 1,024 learners are live at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _owed_to_learners(state: State) -> Iterator[Ask]:
             yield _once_silent(name, life, lost_seconds)
 
 
-@lru_cache(4 * LIVES_MAX)
+@lru_cache(LIVES_HELD)
 def _once_silent(name: str, life: int, lost_seconds: float) -> DeclareLost:
     """Owed for every live learner in every state, and always the same: made once a life."""
     return DeclareLost(name, life, life, lost_seconds)

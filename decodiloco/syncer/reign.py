@@ -82,6 +82,7 @@ class Reign:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
             await carrier.close()
+            self._follower.foresee(())
         state = self._follower.state
         if state.fence != self.fence:
             log("syncer").warning(

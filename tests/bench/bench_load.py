@@ -43,7 +43,8 @@ def figures(quick: bool) -> Iterator[Figure]:
 
 def growth(seconds: float) -> Iterator[Figure]:
     """Memory of a syncer and of a real learner over traffic as fast as it goes."""
-    with LoadCluster(FAST_STEP_SECONDS) as cluster, ThreadPoolExecutor() as pool:
+    alone = LoadCluster(FAST_STEP_SECONDS, is_on_disk=False)
+    with alone as cluster, ThreadPoolExecutor() as pool:
         cluster.start_syncer()
         times = FAST_STEP_SECONDS, WARM_SECONDS, seconds
         processes = cluster.syncer.pid, cluster.nats.pid

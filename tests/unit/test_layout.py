@@ -32,6 +32,7 @@ LAYOUT = Layout(
 def test_a_fragment_holds_its_tensors_in_name_order() -> None:
     assert [one.name for one in LAYOUT.of(1)] == ["a", "c"]
     assert (LAYOUT.elements(0), LAYOUT.elements(1)) == (3, 9)
+    assert LAYOUT.of(2) == LAYOUT.of(-1) == ()
 
 
 def test_a_layout_comes_back_from_its_plain_values() -> None:

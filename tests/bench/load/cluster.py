@@ -34,11 +34,15 @@ class LoadCluster:
     """One run, open, and at will its syncer. A context manager.
 
     `is_synced`: whether the server syncs each write to disk before it acknowledges it, as ours do.
+    `is_on_disk`: whether it has its streams on a disk, or where the blobs are.
     """
 
-    def __init__(self, step_seconds: float, is_synced: bool = True) -> None:
+    def __init__(
+        self, step_seconds: float, is_synced: bool = True, is_on_disk: bool = True
+    ) -> None:
         self._step_seconds = step_seconds
         self._is_synced = is_synced
+        self._is_on_disk = is_on_disk
         self._stack = ExitStack()
         self._syncers: list[subprocess.Popen[bytes]] = []
         self.server: NatsServer
@@ -46,9 +50,10 @@ class LoadCluster:
 
     def __enter__(self) -> LoadCluster:
         with ExitStack() as stack:
-            disk = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            place = MEMORY if MEMORY.is_dir() else None
-            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
+            memory = MEMORY if MEMORY.is_dir() else None
+            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=memory)))
+            place = None if self._is_on_disk else memory
+            disk = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=place)))
             doors = "" if self._is_synced else UNSYNCED.format(store=json.dumps(f"{disk}/js"))
             self.server = NatsServer.start(disk / "nats", doors=doors)
             stack.callback(self.server.stop)

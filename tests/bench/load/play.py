@@ -17,13 +17,15 @@ from statistics import quantiles
 
 import psutil
 
-from decodiloco.config import load_config
+from decodiloco.config import Config, load_config
 from decodiloco.learner.network import Changes
 from decodiloco.opening import Opening
 from decodiloco.places import Places, open_places
 from decodiloco.stored_opening import read_opening
+from streams.errors import Trouble
 from streams.events import DeltaOffered, DeltaRefused, FragmentMerged, RunOpened, learner_of
-from streams.jetstream_inbox import JetStreamInbox
+from streams.jetstream import connect
+from streams.sizes import sizes_of
 from tests.bench.load.deltas import Deltas
 from tests.bench.load.player import Player
 
@@ -106,11 +108,9 @@ class Play:
         async with asyncio.timeout(MEETING_SECONDS_MAX):
             await self._changes.wait(lambda: all(player.has_joined() for player in players))
 
-    async def lag(self) -> int:
-        """Words that wait in the inbox, as far as was heard."""
-        inbox = self._places.inboxes["home"]
-        assert isinstance(inbox, JetStreamInbox)
-        return await inbox.last() - self._read
+    def lag(self, last: int) -> int:
+        """Words that wait in an inbox that ends there, as far as was heard."""
+        return last - self._read
 
     def tally(self, syncer: psutil.Process, server: psutil.Process) -> Tally:
         return Tally(
@@ -146,6 +146,20 @@ class Play:
             self._contributions += len(event.contributions)
 
 
+async def _last_word(config: Config) -> int:
+    """The sequence of the inbox's newest word."""
+
+    def untold(stream: str, why: Trouble) -> None:
+        raise why
+
+    connection = await connect(config.here.nats_door, "load-sizes")
+    try:
+        _, inbox = await sizes_of(connection.wire, config.run.name, ["home"], untold)
+        return inbox.last_sequence
+    finally:
+        await connection.close()
+
+
 def cpu_seconds(process: psutil.Process) -> float:
     """Processor seconds that a process has used so far, in all its threads."""
     times = process.cpu_times()
@@ -154,7 +168,8 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 async def played(load: Load, syncer: psutil.Process, server: psutil.Process) -> Played:
     """Load for so long, after a while that is not counted."""
-    places = await open_places(load_config(load.config), "load")
+    config = load_config(load.config)
+    places = await open_places(config, "load")
     try:
         opened = (await places.tape.read(0, 1))[0].event
         assert isinstance(opened, RunOpened)
@@ -170,7 +185,8 @@ async def played(load: Load, syncer: psutil.Process, server: psutil.Process) -> 
             for _ in range(QUARTERS):
                 await asyncio.sleep(load.seconds / QUARTERS)
                 sizes.append(syncer.memory_info().rss)
-            tally, lag = play.tally(syncer, server).since(before), await play.lag()
+            tally = play.tally(syncer, server).since(before)
+            lag = play.lag(await _last_word(config))
             running.cancel()
         waits = [wait for player in play.players.values() for wait in player.waits]
         cuts = quantiles(waits, n=100)
