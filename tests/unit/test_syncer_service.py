@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -24,6 +25,7 @@ from streams.envelope import Envelope
 from streams.errors import ServerUnreachable
 from streams.events import Event, LearnerLost, RunClosed, SyncerTookOver, WindowClosed
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
+from streams.tape import Outcome
 from tests.builders import joined, took_over
 from tests.scripted import Story, config_of, memory_places, open_story
 
@@ -125,7 +127,7 @@ def test_a_second_syncer_stands_by_and_both_end_with_the_run() -> None:
 
 
 class Paused(MemoryTape):
-    """A tape of which a syncer that was frozen has not read on beyond a position."""
+    """A tape of which a frozen syncer has not read on, until it looks at its end or writes."""
 
     def __init__(self, run: str, position: int) -> None:
         super().__init__(run)
@@ -144,6 +146,10 @@ class Paused(MemoryTape):
         self._reads_on.set()
         return await super().last()
 
+    async def append(self, batch: Sequence[Envelope]) -> Outcome:
+        self._reads_on.set()
+        return await super().append(batch)
+
 
 async def frozen_before_a_merge(name: str, is_succeeded: bool) -> None:
     """A leader that merges from bytes that are gone, on a tape that may hold another's takeover."""
@@ -154,12 +160,11 @@ async def frozen_before_a_merge(name: str, is_succeeded: bool) -> None:
     records = await run.places.tape.read(0, 10_000)
     window = [each for each in records if isinstance(each.event, WindowClosed)][3]
     tape = Paused(name, window.position)
-    await tape.append(records[: window.position])
+    others = records[: window.position]
     if is_succeeded:
         event = took_over("another", fence=2)
-        await tape.append(
-            [seal(window.position + 1, window.digest, 2, "another", None, 0.0, event)]
-        )
+        others.append(seal(window.position + 1, window.digest, 2, "another", None, 0.0, event))
+    await MemoryTape.append(tape, others)
     places = Places(tape, {"home": MemoryInbox(name)}, MemoryPulse(name), run.places.store)
     follower = Follower(places, begin(run.opening))
     following = asyncio.create_task(follower.follow())
@@ -200,7 +205,7 @@ def test_what_was_foreseen_is_taken_only_where_just_that_is_read_back() -> None:
             await follower.reached(2)
             assert follower.state == stored[-1].state and follower.state.leader == "s"
 
-            joins = [Draft(lambda _, who=who: joined(who)) for who in "ab"]
+            joins = [Draft(partial(joining, who)) for who in "ab"]
             batch = composed(follower.state, joins, Pen("s", 1), 2.0)
             follower.foresee(batch)
             await story.places.tape.append([one.envelope for one in batch])
@@ -211,6 +216,10 @@ def test_what_was_foreseen_is_taken_only_where_just_that_is_read_back() -> None:
             following.cancel()
 
     asyncio.run(told())
+
+
+def joining(who: str, state: State) -> Event:
+    return joined(who)
 
 
 def takeover_by(syncer: str, state: State) -> list[Foreseen]:

@@ -48,7 +48,9 @@ class Tally:
     player_seconds: float
 
     def since(self, before: Tally) -> Tally:
-        return Tally(*(a - b for a, b in zip(_values(self), _values(before), strict=True)))
+        """What came on top of it."""
+        now, then = asdict(self), asdict(before)
+        return Tally(**{name: now[name] - then[name] for name in now})
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +195,6 @@ async def played(load: Load, syncer: psutil.Process, server: psutil.Process) -> 
         return Played(tally, (cuts[49], cuts[98]), lag, tuple(sizes))
     finally:
         await places.close()
-
-
-def _values(tally: Tally) -> tuple[float, ...]:
-    return tuple(asdict(tally).values())
 
 
 def main() -> None:

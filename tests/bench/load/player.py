@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 
 from decodiloco.fragments.schedule import rounds_ahead
 from decodiloco.learner import machine
@@ -43,7 +44,8 @@ from decodiloco.places import Places
 from decodiloco.store.keys import delta_key
 from decodiloco.times import RESEND_SECONDS
 from streams.envelope import Envelope
-from streams.events import DeltaOffered, RoundOpened
+from streams.errors import Trouble
+from streams.events import DeltaOffered, RoundOpened, Word
 from streams.parts import Moments
 from streams.pulse import Beat
 from tests.bench.load.deltas import Deltas
@@ -98,7 +100,7 @@ class Player:
         self._tell(Loaded(versions, secrets.token_bytes(16)))
         nothing = Moments(source="zero", age_steps=0)
         while not self.has_joined():
-            await self._inbox.say(join_word(self.state, "home", "load", nothing))
+            await self._say(join_word(self.state, "home", "load", nothing))
             await self._changes.wait(self.has_joined, RESEND_SECONDS)
 
     async def _beat(self) -> None:
@@ -180,8 +182,13 @@ class Player:
             self._tell(Spoken(word))
             self._said_at = self._clock()
             while self.state.in_flight == word:
-                await self._inbox.say(word)
+                await self._say(word)
                 await self._changes.wait(lambda: self.state.in_flight is None, RESEND_SECONDS)
+
+    async def _say(self, word: Word) -> None:
+        """No end where a server does not answer in time: the word is said again."""
+        with suppress(Trouble):
+            await self._inbox.say(word)
 
     def _tell(self, happening: Happening) -> None:
         self.state = told(self.state, happening)
