@@ -17,14 +17,14 @@ from statistics import quantiles
 
 import psutil
 
-from decodiloco.config import Config, load_config
+from decodiloco.config import load_config
 from decodiloco.learner.network import Changes
 from decodiloco.opening import Opening
 from decodiloco.places import Places, open_places
 from decodiloco.stored_opening import read_opening
 from streams.errors import Trouble
 from streams.events import DeltaOffered, DeltaRefused, FragmentMerged, RunOpened, learner_of
-from streams.jetstream import connect
+from streams.jetstream import Connection, connect
 from streams.sizes import sizes_of
 from tests.bench.load.deltas import Deltas
 from tests.bench.load.player import Player
@@ -148,18 +148,14 @@ class Play:
             self._contributions += len(event.contributions)
 
 
-async def _last_word(config: Config) -> int:
+async def _last_word(connection: Connection, run: str) -> int:
     """The sequence of the inbox's newest word."""
 
     def untold(stream: str, why: Trouble) -> None:
         raise why
 
-    connection = await connect(config.here.nats_door, "load-sizes")
-    try:
-        _, inbox = await sizes_of(connection.wire, config.run.name, ["home"], untold)
-        return inbox.last_sequence
-    finally:
-        await connection.close()
+    _, inbox = await sizes_of(connection.wire, run, ["home"], untold)
+    return inbox.last_sequence
 
 
 def cpu_seconds(process: psutil.Process) -> float:
@@ -172,6 +168,7 @@ async def played(load: Load, syncer: psutil.Process, server: psutil.Process) -> 
     """Load for so long, after a while that is not counted."""
     config = load_config(load.config)
     places = await open_places(config, "load")
+    connection = await connect(config.here.nats_door, "load-sizes")
     try:
         opened = (await places.tape.read(0, 1))[0].event
         assert isinstance(opened, RunOpened)
@@ -188,7 +185,7 @@ async def played(load: Load, syncer: psutil.Process, server: psutil.Process) -> 
                 await asyncio.sleep(load.seconds / QUARTERS)
                 sizes.append(syncer.memory_info().rss)
             tally = play.tally(syncer, server).since(before)
-            lag = play.lag(await _last_word(config))
+            lag = play.lag(await _last_word(connection, config.run.name))
             running.cancel()
         waits = [wait for player in play.players.values() for wait in player.waits]
         cuts = quantiles(waits, n=100)
