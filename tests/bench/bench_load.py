@@ -20,17 +20,17 @@ from tests.bench.load.play import Played, Tally
 GOAL = 256
 SIZES = (16, 64, GOAL)
 STEP_SECONDS = 1.0
-WARM_SECONDS, SECONDS = 3.0, 9.0
-WORDS, WORDS_QUICK = 6400, 1280
+WARM_SECONDS, SECONDS, SECONDS_QUICK = 2.0, 7.0, 3.0
+WORDS, WORDS_QUICK = 3200, 1280
 FAST_STEP_SECONDS = 0.02  # some hours of traffic in one
-GROWTH_SECONDS = 40.0
+GROWTH_SECONDS = 30.0
 HOUR_LEARNERS = 8
 HOUR_OFFERS = HOUR_LEARNERS * 3600
 
 
 def figures(quick: bool) -> Iterator[Figure]:
     """Learners of several numbers, words by the thousand, and the memory of both sides."""
-    sizes, seconds = ((SIZES[0],), 4.0) if quick else (SIZES, SECONDS)
+    sizes, seconds = ((SIZES[0],), SECONDS_QUICK) if quick else (SIZES, SECONDS)
     with LoadCluster(STEP_SECONDS) as cluster:
         cluster.start_syncer()
         for learners in sizes:
