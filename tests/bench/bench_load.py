@@ -85,8 +85,8 @@ def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figur
         tally.offers / tally.wall_seconds,
         "offers/s",
         at_least(0.95 * wanted) if learners == GOAL else None,
-        f"{median * 1e3:.0f} ms from word to fact, 1 % over {worst * 1e3:.0f}; {played.lag} unread "
-        f"at the end; {tally.merges} merges of {tally.contributions / max(1, tally.merges):.0f}; "
+        f"{median * 1e3:.0f} ms from word to fact, 1 % over {worst * 1e3:.0f}; {played.lag} on "
+        f"their way at the end; {tally.merges} merges of {tally.contributions / max(1, tally.merges):.0f}; "
         f"{tally.refused} refused",
     )
     yield Figure(

@@ -22,10 +22,7 @@ from decodiloco.learner.network import Changes
 from decodiloco.opening import Opening
 from decodiloco.places import Places, open_places
 from decodiloco.stored_opening import read_opening
-from streams.errors import Trouble
 from streams.events import DeltaOffered, DeltaRefused, FragmentMerged, RunOpened, learner_of
-from streams.jetstream import Connection, connect
-from streams.sizes import sizes_of
 from tests.bench.load.deltas import Deltas
 from tests.bench.load.player import Player
 
@@ -58,7 +55,7 @@ class Played:
     """What came of a load.
 
     `wait_seconds`: from an offer said to its fact heard, the median and one in a hundred. `lag`:
-    words that lie in the inbox at the end and were not read. `syncer_bytes`: the syncer's memory
+    words said and not heard of at the end. `syncer_bytes`: the syncer's memory
     at each quarter of the time.
     """
 
@@ -91,7 +88,7 @@ class Play:
         self._places = places
         self._step_seconds = step_seconds
         self._facts = self._offers = self._refused = self._merges = self._contributions = 0
-        self._read = self._position = 0
+        self._position = 0
         self._changes = Changes()
 
     async def run(self) -> None:
@@ -110,9 +107,9 @@ class Play:
         async with asyncio.timeout(MEETING_SECONDS_MAX):
             await self._changes.wait(lambda: all(player.has_joined() for player in players))
 
-    def lag(self, last: int) -> int:
-        """Words that wait in an inbox that ends there, as far as was heard."""
-        return last - self._read
+    def lag(self) -> int:
+        """Words that were said, and not heard of yet."""
+        return sum(player.state.in_flight is not None for player in self.players.values())
 
     def tally(self, syncer: psutil.Process, server: psutil.Process) -> Tally:
         return Tally(
@@ -131,8 +128,6 @@ class Play:
         async with aclosing(self._places.tape.follow(0)) as envelopes:
             async for envelope in envelopes:
                 self._count(envelope.event)
-                if envelope.source is not None:
-                    self._read = max(self._read, envelope.source.sequence)
                 whose = learner_of(envelope.event)
                 for name in self.players if whose is None else {whose} & self.players.keys():
                     self.players[name].hear(envelope)
@@ -148,16 +143,6 @@ class Play:
             self._contributions += len(event.contributions)
 
 
-async def _last_word(connection: Connection, run: str) -> int:
-    """The sequence of the inbox's newest word."""
-
-    def untold(stream: str, why: Trouble) -> None:
-        raise why
-
-    _, inbox = await sizes_of(connection.wire, run, ["home"], untold)
-    return inbox.last_sequence
-
-
 def cpu_seconds(process: psutil.Process) -> float:
     """Processor seconds that a process has used so far, in all its threads."""
     times = process.cpu_times()
@@ -166,9 +151,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 async def played(load: Load, syncer: psutil.Process, server: psutil.Process) -> Played:
     """Load for so long, after a while that is not counted."""
-    config = load_config(load.config)
-    places = await open_places(config, "load")
-    connection = await connect(config.here.nats_door, "load-sizes")
+    places = await open_places(load_config(load.config), "load")
     try:
         opened = (await places.tape.read(0, 1))[0].event
         assert isinstance(opened, RunOpened)
@@ -184,8 +167,7 @@ async def played(load: Load, syncer: psutil.Process, server: psutil.Process) -> 
             for _ in range(QUARTERS):
                 await asyncio.sleep(load.seconds / QUARTERS)
                 sizes.append(syncer.memory_info().rss)
-            tally = play.tally(syncer, server).since(before)
-            lag = play.lag(await _last_word(connection, config.run.name))
+            tally, lag = play.tally(syncer, server).since(before), play.lag()
             running.cancel()
         waits = [wait for player in play.players.values() for wait in player.waits]
         cuts = quantiles(waits, n=100)
