@@ -78,6 +78,7 @@ def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figur
     )  # fmt: skip
     played = _played(told)
     tally, name = played.tally, f"load: {learners} learners at an offer a second"
+    contributions = tally.contributions / max(1, tally.merges)
     median, worst = played.wait_seconds
     wanted = learners / STEP_SECONDS
     yield Figure(
@@ -86,7 +87,7 @@ def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figur
         "offers/s",
         at_least(0.95 * wanted) if learners == GOAL else None,
         f"{median * 1e3:.0f} ms from word to fact, 1 % over {worst * 1e3:.0f}; {played.lag} on "
-        f"their way at the end; {tally.merges} merges of {tally.contributions / max(1, tally.merges):.0f}; "
+        f"their way at the end; {tally.merges} merges of {contributions:.0f}; "
         f"{tally.refused} refused",
     )
     yield Figure(

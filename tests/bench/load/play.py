@@ -55,8 +55,7 @@ class Played:
     """What came of a load.
 
     `wait_seconds`: from an offer said to its fact heard, the median and one in a hundred. `lag`:
-    words said and not heard of at the end. `syncer_bytes`: the syncer's memory
-    at each quarter of the time.
+    words said and not heard of at the end. `syncer_bytes`: the syncer's memory at each quarter.
     """
 
     tally: Tally
