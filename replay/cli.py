@@ -114,8 +114,7 @@ def show(
 @app.command(
     epilog=_examples(
         "replay state runs/demo --step 40 -o model.safetensors",
-        "replay state demo.tape --fragment 3 --version 7 --json",
-        "replay state demo.tape --at 4000 --from-start",
+        "replay state demo.tape --fragment 3 --version 7 --from-start --json",
     )
 )
 def state(

@@ -18,7 +18,6 @@ from replay.archived_records import ArchivedRecords
 from replay.errors import PlaceSilent, PlaceUnknown
 from replay.records import Records
 from replay.tape_file import MAGIC, Scan, read_header, read_tape_file
-from replay.tape_index import FileRecords
 from streams.address import address_of, parse_run_address, without_user
 from streams.envelope import Envelope
 from streams.errors import AskedWrongly, BadName, Failure, ServerUnreachable, Trouble
@@ -89,6 +88,8 @@ class Place:
             return LiveRecords(self.url, self.run)
         if self.archive is not None:
             return ArchivedRecords(self.open_archive(), self.run)
+        from replay.tape_index import FileRecords  # with numpy
+
         assert self.path is not None
         return FileRecords(self.path)
 

@@ -3,17 +3,20 @@
 Each kind of fact has a twin, a struct of msgspec, made from what pydantic checks of the model. A
 record counts as read only if its twin, written again, gives the very same bytes: then they are
 canonical, and every field is what its model allows. Whatever else a record may be, it is not
-judged here, and the definition says what it is.
+judged here, and the definition says what it is. A kind whose schema has what no twin knows is left
+to the definition as a whole, with a warning: that is slower, and never wrong.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import msgspec
+import pydantic
 from blake3 import blake3
 from msgspec.structs import asdict
 from pydantic import BaseModel
@@ -25,6 +28,11 @@ from streams.frozen import made
 FLOAT_MAX = 1.7976931348623157e308  # beyond it is infinity
 
 Maker = Callable[[Any], Any]
+
+
+class Unlike(Exception):
+    """A schema says what no twin can be made to say."""
+
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=POSITION_MAX)]
 _Short = Annotated[str, msgspec.Meta(max_length=64)]
@@ -51,9 +59,9 @@ def read(payload: bytes, schema: int) -> Envelope | None:
         found, position, previous, fence, writer, source, time_seconds, kind, fields = _record(
             payload
         )
-        if found != schema or kind not in BY_KIND:
+        if found != schema or (reader := _reader(kind)) is None:
             return None
-        decode, model_of = _reader(kind)
+        decode, model_of = reader
         twin = decode(fields)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
@@ -78,10 +86,18 @@ def _source(inbox: str, life: str, sequence: int) -> Source:
 
 
 @cache
-def _reader(kind: str) -> tuple[Callable[[msgspec.Raw], Any], Maker]:
+def _reader(kind: str) -> tuple[Callable[[msgspec.Raw], Any], Maker] | None:
     """How the fields of a kind are decoded into its twin, and a twin is made into a fact."""
     model = BY_KIND[kind]
-    return msgspec.msgpack.Decoder(_twin(model)).decode, _maker(model)
+    try:
+        return msgspec.msgpack.Decoder(_twin(model)).decode, _maker(model)
+    except (Unlike, LookupError, TypeError) as error:
+        warnings.warn(
+            f"facts of kind {kind} are decoded slowly: pydantic {pydantic.VERSION} tells of them "
+            f"what streams/compiled.py does not know ({type(error).__name__}: {error})",
+            stacklevel=2,
+        )
+        return None
 
 
 # Twins: what pydantic's own schema of a model says, in the words of msgspec.
@@ -112,7 +128,8 @@ def _fields(model: type[BaseModel]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         named = {one["ref"]: one for one in schema["definitions"]}
         schema = schema["schema"]
     schema = _resolved(_resolved(schema, named)["schema"], named)
-    assert schema["type"] == "model-fields", f"{model.__name__} is no plain model"
+    if schema["type"] != "model-fields":
+        raise Unlike(f"{model.__name__} is no plain model")
     for name, field in schema["fields"].items():
         yield name, _resolved(field["schema"], named)
 
@@ -148,7 +165,8 @@ def _type(schema: Mapping[str, Any]) -> Any:
     """The type of a field, with its limits. Fails for a limit that is not known here."""
     kind = schema["type"]
     unknown = schema.keys() - _LIMITS[kind] - _ELSEWHERE
-    assert not unknown, f"{kind} with {sorted(unknown)}"
+    if unknown:
+        raise Unlike(f"{kind} with {sorted(unknown)}")
     match kind:
         case "default":
             return _type(schema["schema"])
@@ -157,7 +175,8 @@ def _type(schema: Mapping[str, Any]) -> Any:
         case "literal":
             return Literal[tuple(schema["expected"])]
         case "tuple":
-            assert schema["variadic_item_index"] == 0
+            if schema["variadic_item_index"] != 0:
+                raise Unlike("a tuple that is no list of one kind")
             plain: Any = GenericAlias(tuple, (_type(schema["items_schema"][0]), ...))
             limits = {"max_length": schema.get("max_length")}
         case "float":
@@ -178,7 +197,8 @@ def _pattern(pattern: str | None) -> str | None:
     """The same of Python's regular expressions, whose $ lets a line's end pass."""
     if pattern is None:
         return None
-    assert pattern.startswith("^") and pattern.endswith("$") and "\\" not in pattern
+    if not (pattern.startswith("^") and pattern.endswith("$")) or "\\" in pattern:
+        raise Unlike(f"the pattern {pattern}")
     return pattern[:-1] + r"\Z"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -78,6 +79,19 @@ def test_each_kind_of_fact_is_read_by_the_compiled_decoder(event: Event) -> None
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.kind)
 def test_every_limit_of_a_kind_is_known_to_its_twin(kind: type[Fact]) -> None:
     assert [*compiled._twin(kind).__struct_fields__] == [*kind.model_fields]
+
+
+def test_a_kind_that_no_twin_can_tell_is_read_by_the_definition_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    payload = encode_envelope(sealed(offered(), 9, Source("home", "life", 4)))
+    monkeypatch.setitem(compiled._LIMITS, "int", set())
+    for made in (compiled._reader, compiled._twin, compiled._maker):
+        monkeypatch.setattr(compiled, made.__name__, cache(made.__wrapped__))
+
+    with pytest.warns(UserWarning, match=r"decoded slowly: pydantic .* \(Unlike: int with"):
+        assert compiled.read(payload, SCHEMA) is None
+    assert decode_envelope(payload) == codec._decoded_plainly(payload)
 
 
 @unhurried
