@@ -59,7 +59,7 @@ def read(payload: bytes, schema: int) -> Envelope | None:
         found, position, previous, fence, writer, source, time_seconds, kind, fields = _record(
             payload
         )
-        if found != schema or (reader := _reader(kind)) is None:
+        if found != schema or kind not in BY_KIND or (reader := _reader(kind)) is None:
             return None
         decode, model_of = reader
         twin = decode(fields)

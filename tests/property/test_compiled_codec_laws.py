@@ -76,6 +76,15 @@ def test_each_kind_of_fact_is_read_by_the_compiled_decoder(event: Event) -> None
     assert found is not None and found.event == event
 
 
+@pytest.mark.parametrize("kind", ["", "snapshot", "Learner_lost", "learner_lost\n"])
+def test_a_kind_that_is_none_is_refused_in_the_words_of_the_definition(kind: str) -> None:
+    value = msgpack.unpackb(encode_envelope(sealed(lost("a"))))
+    value[7] = kind
+    agree(msgpack.packb(value))
+    with pytest.raises(Unreadable, match="is no kind of fact"):
+        decode_envelope(msgpack.packb(value))
+
+
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.kind)
 def test_every_limit_of_a_kind_is_known_to_its_twin(kind: type[Fact]) -> None:
     assert [*compiled._twin(kind).__struct_fields__] == [*kind.model_fields]
