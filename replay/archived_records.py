@@ -20,10 +20,7 @@ class ArchivedRecords:
         self._run = run
         self._names = listed(store, run)
         self._held: tuple[Named, Segment] | None = None
-        newest = self._names[-1].first if self._names else 0
-        self.last = max(
-            (self._segment(each).last for each in self._names if each.first == newest), default=0
-        )
+        self.last = self._end()
 
     def read(self, after: int) -> Iterator[Envelope]:
         """As `Records` says. Raises SegmentCorrupt for a gap."""
@@ -45,6 +42,15 @@ class ArchivedRecords:
     def close(self) -> None:
         """Lets go of the store."""
         self._store.close()
+
+    def _end(self) -> int:
+        """The last position of any segment; one that begins earlier may reach farther."""
+        last = 0
+        for named in reversed(self._names):
+            if named.first + FACTS_MAX - 1 <= last:
+                break
+            last = max(last, self._segment(named).last)
+        return last
 
     def _holding(self, position: int) -> Segment:
         """A segment that holds a position. Two archivers may have cut one stretch differently."""

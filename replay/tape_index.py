@@ -106,8 +106,11 @@ def _starts(file: BinaryIO, path: Path) -> Positions:
     seal = file.read(SEAL_BYTES + 1)
     if starts[-1] != seal_at or not _are_records(starts) or not _fits(seal, records, scan.hasher):
         raise _what_is_wrong(path, records)
-    last = os.pread(file.fileno(), seal_at - int(starts[-2]), int(starts[-2]))
-    if digest_of(last[LENGTH_BYTES:]) != _last_digest(seal):
+    tip = scan.chain.tip  # of a tape without a record
+    if records:
+        last = os.pread(file.fileno(), seal_at - int(starts[-2]), int(starts[-2]))
+        tip = digest_of(last[LENGTH_BYTES:])
+    if tip != _last_digest(seal):
         raise _what_is_wrong(path, records)
     return starts
 
@@ -134,9 +137,9 @@ def _hops(file: BinaryIO, begin: int, end: int, hasher: blake3) -> Positions:
 
 
 def _are_records(starts: Positions) -> bool:
-    """Whether there is one, and each has a length that a record may have."""
+    """Whether each has a length that a record may have."""
     lengths = np.diff(starts).astype(np.int64) - LENGTH_BYTES
-    return len(lengths) > 0 and bool(((lengths > 0) & (lengths <= ENVELOPE_BYTES_MAX)).all())
+    return bool(((lengths > 0) & (lengths <= ENVELOPE_BYTES_MAX)).all())
 
 
 def _fits(seal: bytes, records: int, hasher: blake3) -> bool:

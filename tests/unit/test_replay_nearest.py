@@ -20,7 +20,7 @@ from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import encode_state
 from decodiloco.syncer.state import State
 from replay import cli
-from replay.errors import Differs, RulesUnknown, TapeCorrupt
+from replay.errors import Differs, NotReached, RulesUnknown, TapeCorrupt
 from replay.moments import Moment
 from replay.place import find_place
 from replay.progress import silently
@@ -174,6 +174,22 @@ def test_an_archive_gives_the_same_however_it_was_cut(run: RealRun, tmp_path: Pa
         list(records.read(0))
 
 
+def test_an_archive_ends_with_the_segment_that_reaches_farthest(tmp_path: Path) -> None:
+    """Of two archivers one may be behind, and begin its last segment after the other's."""
+    tape = list(tape_of([opened(), *(round_opened(round=1 + n) for n in range(19))]))
+    store = open_store(tmp_path.as_uri())
+    for first, end in ((1, 4), (5, 20), (8, 10), (11, 13)):
+        before = Chain(RUN, first - 1, tape[first - 2].digest if first > 1 else b"")
+        key, payload = cut(before, tape[first - 1 : end])
+        store.put(key, [payload])
+    place = find_place(f"{tmp_path.as_uri()}/{RUN}")
+
+    records = place.records()
+
+    assert records.last == 20
+    assert list(records.read(0)) == list(place.envelopes()) == tape
+
+
 def test_whatever_byte_of_a_tape_file_changes_it_is_not_opened(tmp_path: Path) -> None:
     path = tmp_path / "run.tape"
     with_file(path)
@@ -194,6 +210,17 @@ def test_whatever_byte_of_a_tape_file_changes_it_is_not_opened(tmp_path: Path) -
         with pytest.raises(Corrupt) as by_position:
             FileRecords(path)
         assert str(by_position.value) == str(strict.value)
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+def test_a_sealed_tape_without_a_record_is_empty_and_not_broken(
+    tmp_path: Path, from_start: bool
+) -> None:
+    path = tmp_path / "run.tape"
+    open_writer(path, Header(RUN, "memory://trial")).seal()
+
+    with pytest.raises(NotReached, match="is empty"):
+        rebuilt(path, Moment(), from_start)
 
 
 def with_file(path: Path) -> None:
