@@ -17,12 +17,15 @@ from typing import Any
 
 import pytest
 
+from decodiloco.syncer.snapshot import state_digest
 from replay.invariants.of_place import check_place
+from replay.moments import Moment
 from replay.place import find_place
 from replay.progress import silently
-from replay.state import state_at
+from replay.refold import refold
+from replay.state import opened_by, read_opening, state_at, state_of
 from replay.verify import verify_place
-from streams.events import LearnerJoined, RunClosed, SyncerTookOver
+from streams.events import LearnerJoined, RunClosed, SnapshotStored, SyncerTookOver
 from tests.golden.make_tapes import FOLDER, LIVE, NUMBERS, WORLD, numbers_of
 
 NAMES = (LIVE, WORLD)
@@ -68,6 +71,28 @@ def test_a_golden_tape_comes_to_the_digests_that_are_kept(
     tape, numbers = golden
     assert len(numbers["states"]) >= 8
     assert numbers_of(find_place(tape)) == numbers
+
+
+def test_every_position_behind_a_stored_snapshot_has_the_state_of_a_whole_fold(
+    golden: tuple[Path, dict[str, Any]],
+) -> None:
+    """Snapshots of an older build are read, and lead to the very states of their tape."""
+    place = find_place(golden[0])
+    tape = list(place.envelopes())
+    begun_at = 0
+    opened = opened_by(tape[0], place)
+    opening = read_opening(place.open_store(opened), opened)
+    for folded in refold(tape, opening):
+        if isinstance(folded.envelope.event, SnapshotStored):
+            begun_at = folded.envelope.event.position
+        if not begun_at:
+            continue
+        state = state_of(place, Moment(folded.after.position))
+        assert state.begun.snapshot == begun_at
+        assert state.digest == state_digest(folded.after).hex()
+        assert state._state == folded.after
+        state.close()
+    assert begun_at
 
 
 def test_another_process_with_another_order_of_hashes_comes_to_the_same(
