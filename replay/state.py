@@ -25,6 +25,7 @@ from decodiloco.opening import Opening, opening_of
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, opening_key, outer_key
 from decodiloco.store.tensors import TensorBlob, open_tensors
+from decodiloco.syncer.machine import begin
 from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
 from replay.blob_checks import check_holds, small_whole
@@ -34,7 +35,7 @@ from replay.nearest import Stretch, nearest
 from replay.place import Place, find_place
 from replay.progress import Note, Tell, silently, unnoted
 from replay.reach import EVERYTHING, Reach
-from replay.refold import refold
+from replay.refold import next_state, refold
 from streams.envelope import Envelope
 from streams.events import HorizonRaised, RunOpened
 from streams.manifest import Manifest
@@ -235,31 +236,34 @@ def _from_snapshot(place: Place, asked: Moment, tell: Tell, note: Note) -> State
     with ExitStack() as stack:
         records = place.records()
         stack.callback(records.close)
-        opened = opened_by(next(records.read(0), None), place)
+        first = next(records.read(0), None)
+        opened = opened_by(first, place)
         store = place.open_store(opened)
         leaving = stack.enter_context(ExitStack())
         leaving.callback(store.close)
         opening = read_opening(store, opened)
+        assert first is not None
+        next_state(begin(opening), first)  # for what it checks: no snapshot knows of the opening
         upto = asked.sought_in(records, opening.layout.fragments)
-        begin = nearest(records, store, opening, upto, note)
-        if begin is None:
+        start = nearest(records, store, opening, upto, note)
+        if start is None:
             return None
-        if asked.has_passed(begin.state):
+        if asked.has_passed(start.state):
             note("the merges on this tape are not in order; folding from the first fact")
             return None
-        stretch = Stretch(begin, records)
+        stretch = Stretch(start, records)
         found: State | None = None
         for last in stretch.states():
             tell(last.position, 0)
             if found is None and (asked.is_of(last) or last.position == records.last):
                 found = last
             is_agreed = found is not None and stretch.agreed_at > found.position
-            if is_agreed and last.position >= begin.named_at:
+            if is_agreed and last.position >= start.named_at:
                 break
         assert found is not None
         _check_reached(place, asked, found)
         leaving.pop_all()
-        begun = Begun(begin.state.position, begin.named_at, stretch.agreed_at)
+        begun = Begun(start.state.position, start.named_at, stretch.agreed_at)
         return StateAt(found, store, partial(_newest_reach, place), begun)
 
 

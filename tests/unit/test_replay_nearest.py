@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blake3 import blake3
@@ -30,7 +31,7 @@ from replay.tape_index import FileRecords
 from replay.tape_writer import open_writer
 from streams.chain import Chain
 from streams.codec import encode_envelope
-from streams.errors import Corrupt, SegmentCorrupt
+from streams.errors import ChainBroken, Corrupt, SegmentCorrupt
 from streams.events import FragmentMerged, SnapshotStored
 from streams.framing import SEAL_BYTES, encode_record, encode_seal
 from tests.builders import RUN, opened, round_opened, tape_of
@@ -244,6 +245,25 @@ def test_merges_that_were_forged_into_a_sealed_file_lead_nobody_to_a_wrong_state
             except Corrupt:
                 continue
             assert (state.position, state.step) == (position, step)
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"previous": bytes(32)}, ChainBroken), ({"fence": 1}, ChainBroken), ({}, RulesUnknown)],
+)
+def test_a_first_fact_that_cannot_be_one_is_refused_wherever_the_fold_begins(
+    run: RealRun, copy: Path, change: dict[str, Any], error: type[Exception], from_start: bool
+) -> None:
+    path, first = copy / "run.tape", run.tape[0]
+    event = first.event if change else first.event.model_copy(update={"rules": 2})
+    body = encode_header(Header(run.name, run.store.url))
+    body += encode_record(encode_envelope(replace(first, event=event, **change)))
+    body += b"".join(encode_record(encode_envelope(each)) for each in run.tape[1:])
+    path.write_bytes(body + encode_seal(len(run.tape), run.tape[-1].digest, blake3(body)))
+
+    with pytest.raises(error):
+        rebuilt(path, Moment(), from_start)
 
 
 def unchained(run: RealRun, path: Path, positions: list[int]) -> Path:
