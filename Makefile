@@ -48,6 +48,7 @@ check: setup
 # Rooms with servers or processes come last (tests/conftest.py); tests are handed out one by one.
 test: setup
 	$(BIN)/python -m pytest $(ROOMS:%=tests/%) -n 2 --dist loadgroup --no-loadscope-reorder \
+	  --durations=25 \
 	  --cov --cov-config=tests/pure.coverage.ini --cov-report=term:skip-covered
 
 chaos: setup
