@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from streams.errors import Trouble
+
 _LOOPS = "decodiloco.merge.compiled"
 
 _lock = threading.Lock()
@@ -28,7 +30,7 @@ def defer() -> None:
 def load_beside(then: Callable[[], None]) -> None:
     """Begins to load them, once in a process, and calls `then`, in that thread, when they are.
 
-    Whatever fails is raised by the next `are_ready`.
+    Whatever fails is told by the next `are_ready`.
     """
     global _loading
     with _lock:
@@ -39,13 +41,22 @@ def load_beside(then: Callable[[], None]) -> None:
 
 
 def are_ready() -> bool:
-    """Whether the loops can be used now. Loads them first, unless that is deferred."""
+    """Whether the loops can be used now. Loads them first, unless that is deferred.
+
+    Raises Trouble when they were deferred and could not be loaded.
+    """
     if not _is_deferred:
         importlib.import_module(_LOOPS)
         return True
     if _loading is None or not _loading.done():
         return False
-    _loading.result()
+    error = _loading.exception()
+    if error is not None:
+        raise Trouble(
+            f"the merge's compiled loops could not be loaded: {type(error).__name__}: {error}; "
+            "let NUMBA_CACHE_DIR name a folder with room that this user may write to, or install "
+            "numba anew"
+        ) from error
     return True
 
 

@@ -266,7 +266,7 @@ class Pass:
         name = tensor.name
         voices = self._voices if self._hears else ()
         history = _pieces(sources.recalled, name)
-        if plan.trims or not loading.are_ready():  # the forms whose sum is in memory as a whole
+        if plan.trims or not _has_loops():  # the forms whose sum is in memory as a whole
             streams = self._streams(name, sources.deltas)
             total, heard = definition.add_up(streams, plan, tensor.elements, voices, history)
             put(total.gradient, out)
@@ -319,6 +319,12 @@ def prove_this_thread() -> None:
         _proved.with_loops = with_loops
 
 
+def _has_loops() -> bool:
+    """Whether the loops are there, and proved by this thread: they may come during a merge."""
+    prove_this_thread()
+    return bool(_proved.with_loops)
+
+
 def _step(
     parameters: Iterator[Floats],
     momentum: Iterator[Floats] | None,
@@ -328,7 +334,7 @@ def _step(
     crew: Crew,
 ) -> None:
     """The outer step by the compiled loops, or by the definition where these are not there yet."""
-    if loading.are_ready():
+    if _has_loops():
         from decodiloco.merge import adding  # with the loops
 
         adding.step(parameters, momentum, places, factor, rates, crew)

@@ -20,7 +20,6 @@ import numpy as np
 from decodiloco.errors import StoreUnreachable
 from decodiloco.merge.fragment import Merged, merge_fragment
 from decodiloco.merge.model_digest import model_digest
-from decodiloco.merge.self_test import self_test
 from decodiloco.places import Places
 from decodiloco.store.keys import global_key, snapshot_key
 from decodiloco.store.small import put_small
@@ -85,9 +84,7 @@ class Carrier:
         self._done = done
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._room = Room(jobs)
-        self._pool = ThreadPoolExecutor(
-            max_workers=jobs + WAITING_MAX, thread_name_prefix="merge", initializer=_tested
-        )
+        self._pool = ThreadPoolExecutor(max_workers=jobs + WAITING_MAX, thread_name_prefix="merge")
 
     def compare(self, state: State, asks: tuple[Ask, ...]) -> None:
         """Starts what is newly owed, and forgets what is owed no more."""
@@ -194,8 +191,3 @@ def newest_tensors(places: Places, state: State) -> Iterator[tuple[str, np.ndarr
         blob = open_tensors(places.store, key, merged.parameters)
         for name in blob.names:
             yield name, blob.read(name)
-
-
-def _tested() -> None:
-    """Flush-to-zero is a setting of a thread, so each merge thread proves itself."""
-    self_test()

@@ -172,3 +172,17 @@ def test_the_constraints_name_a_release_once() -> None:
 def _pinned(package: str) -> str:
     (version,) = re.findall(rf"^{package}==(.+)$", text_of("constraints.txt"), re.MULTILINE)
     return str(version)
+
+
+def test_whoever_merges_has_a_disk_for_what_waits() -> None:
+    """A new version waits where TMPDIR points: a container's /tmp is memory here."""
+    merging = [name for name, argv in roles().items() if {"syncer", "verify"} & set(argv[:2])]
+    assert len(merging) >= 3
+    for name in merging:
+        service = services()[name]
+        folder = service["environment"]["TMPDIR"]
+        assert f"scratch:{folder}" in service["volumes"], name
+        assert not any(folder.startswith(each) for each in service["tmpfs"]), name
+        assert f"./run.toml:{RUN_TOML}:ro" in service["volumes"], name
+    unit = text_of("deploy/systemd/decodiloco-syncer@.service")
+    assert "PrivateTmp=true" in unit and "Environment=TMPDIR=/var/tmp" in unit

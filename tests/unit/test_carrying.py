@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from decodiloco.errors import BlobMissing
+from decodiloco.merge import loading
 from decodiloco.places import Places
 from decodiloco.store.memory import MemoryStore
 from decodiloco.syncer.carrying import Carrier
 from decodiloco.syncer.compose import Draft
 from decodiloco.syncer.owed import CloseRun, StoreSnapshot
+from streams.errors import Trouble
 from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
 from tests.scripted import config_of, memory_places, open_story
 
@@ -65,6 +67,24 @@ def test_an_ask_that_is_owed_no_more_and_again_is_carried_out_again() -> None:
             desk.carrier.compare(state, (CLOSE,))
             await desk.until(count)
             desk.carrier.compare(state, ())
+        await desk.carrier.close()
+
+    asyncio.run(story())
+
+
+def test_what_merges_nothing_needs_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> bool:
+        raise Trouble("the loops could not be loaded")
+
+    async def story() -> None:
+        places = memory_places("loopless")
+        state = await (await open_story(config_of("loopless"), places)).state()
+        monkeypatch.setattr(loading, "are_ready", missing)
+        desk = Desk(places)
+        desk.carrier.compare(state, (StoreSnapshot(0),))
+        while not desk.drafts:
+            desk.carrier.check()
+            await asyncio.sleep(0.01)
         await desk.carrier.close()
 
     asyncio.run(story())

@@ -11,6 +11,7 @@ import pytest
 
 from decodiloco.merge import loading, merge_tensor, outer_step
 from decodiloco.merge.self_test import KNOWN_ANSWER, self_test
+from streams.errors import Trouble
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_what_fails_beside_is_raised_where_the_loops_are_asked_for() -> None:
     assert loading._loading is not None
     loading._loading.exception(timeout=60)
 
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(Trouble, match="OSError: the disk is full; let NUMBA_CACHE_DIR name"):
         loading.are_ready()
 
 
