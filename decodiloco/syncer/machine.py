@@ -227,7 +227,7 @@ def _closed(state: State, event: RunClosed) -> State:
     return replace(state, closed=event, rounds={})
 
 
-TRANSITIONS: Mapping[type[Fact], Callable[[State, Any], State]] = {
+TRANSITIONS: dict[type[Fact], Callable[[State, Any], State]] = {
     RunOpened: _opened,
     SyncerTookOver: _took_over,
     LearnerJoined: _joined,

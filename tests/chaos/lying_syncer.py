@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from decodiloco import cli
+from decodiloco.merge import one_pass
 from decodiloco.merge.one_pass import Pass
 from decodiloco.store.blobs import Part
 from decodiloco.store.local import LocalStore
@@ -27,15 +28,36 @@ HONEST_MERGES = 2
 
 def wrong_parameters() -> None:
     """The lowest bit of one parameter of each merge is another one, before anything is stored."""
-    honest = Pass.merged
+    honest_run, honest_step = Pass.run, one_pass._step
     merges = itertools.count(1)
+    lies: list[bool] = []
 
-    def merged(self: Any, made: list[Any], left_out: Any) -> Any:
-        if next(merges) > HONEST_MERGES:
-            made[0].parameter.reshape(-1).view(np.uint32)[0] ^= np.uint32(1)
-        return honest(self, made, left_out)
+    def run(self: Any, *given: Any) -> Any:
+        lies[:] = [next(merges) > HONEST_MERGES]
+        return honest_run(self, *given)
 
-    Pass.merged = merged  # type: ignore[method-assign]
+    def step(parameters: Any, momentum: Any, places: Any, *given: Any) -> None:
+        if lies.pop() if lies else False:
+            places = (Bent(places[0]), places[1])
+        honest_step(parameters, momentum, places, *given)
+
+    Pass.run = run  # type: ignore[method-assign]
+    one_pass._step = step
+
+
+class Bent:
+    """A place whose first element is not what was said."""
+
+    def __init__(self, place: Any) -> None:
+        self._place = place
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def settle(self, start: int, piece: Any) -> None:
+        if start == 0:
+            piece.view(np.uint32)[0] ^= np.uint32(1)
+        self._place.settle(start, piece)
 
 
 def wrong_store() -> None:

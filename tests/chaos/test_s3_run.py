@@ -41,6 +41,7 @@ def run(
     return done
 
 
+@pytest.mark.long
 def test_a_demo_in_a_bucket_outlives_kills_and_is_proved_from_there(
     s3: S3Server, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from decodiloco.syncer import (
     quorum,
     rounds,
 )
+from decodiloco.syncer.in_flight import Offers
 from decodiloco.syncer.quorum import Verdict
 from decodiloco.syncer.state import State
 from tests.simulation.planting import Bug, Change
@@ -65,11 +66,11 @@ def _refused_counts() -> list[Change]:
 def _merged_twice() -> list[Change]:
     right = offers.settled
 
-    def wrong(state: State, position: int, fate: Any) -> State:
-        made = right(state, position, fate)
-        if fate != "merged":
-            return made
-        return replace(made, offers={**made.offers, position: state.offers[position]})
+    def wrong(state: State, ends: Any) -> State:
+        ends = list(ends)
+        stay = {place: state.offers[place] for place, fate in ends if fate == "merged"}
+        made = right(state, ends)
+        return replace(made, offers=Offers({**made.offers, **stay}))
 
     return [(offers, "settled", wrong)]
 
@@ -113,9 +114,8 @@ def _abandoned_forgets() -> list[Change]:
     def wrong(state: State, event: Any) -> State:
         fragment = state.rounds[event.round].fragment
         state = right(state, event)
-        for offer in state.waiting(fragment):
-            state = offers.settled(state, offer.position, "left_out")
-        return state
+        waiting = state.waiting(fragment)
+        return offers.settled(state, [(offer.position, "left_out") for offer in waiting])
 
     return [(rounds, "abandoned", wrong)]
 

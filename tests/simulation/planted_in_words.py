@@ -142,7 +142,7 @@ def _cursor_stays() -> list[Change]:
     def wrong(state: State, letter: Any) -> Any:
         return right(replace(state, inboxes={}, learners=_unsaid(state)), letter)
 
-    return [(machine, "_heard", lambda state, source: state), (drafting, "admit", wrong)]
+    return [(machine, "_heard", lambda state, source: state.inboxes), (drafting, "admit", wrong)]
 
 
 def _merged_work_again() -> list[Change]:

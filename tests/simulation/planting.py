@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from decodiloco.syncer.machine import TRANSITIONS
+
 Change = tuple[Any, str, Any]
 
 
@@ -24,13 +26,17 @@ class Bug:
 
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    """The machines with this fault in them."""
+    """The machines with this fault in them; what the fold's table holds is replaced there, too."""
+    table = dict(TRANSITIONS)
     held: list[Change] = []
     try:
         for place, name, other in bug.changes():
-            held.append((place, name, getattr(place, name)))
+            right = getattr(place, name)
+            held.append((place, name, right))
             setattr(place, name, other)
+            TRANSITIONS.update({kind: other for kind, how in table.items() if how is right})
         yield
     finally:
+        TRANSITIONS.update(table)
         for place, name, before in reversed(held):
             setattr(place, name, before)
