@@ -177,7 +177,7 @@ def _at_size(laws: Mapping[str, Law]) -> Iterator[str]:
     yield _row(
         "merge, writes", _bytes(2 * FP32 * elements), f"{_gbit(2 * FP32 * elements):,.0f} Gbit/s"
     )
-    yield _row("merge, holds", _bytes(2 * FP32 * elements), "of memory, until it is stored")
+    yield _row("merge, holds", _bytes(2 * FP32 * elements), "of disk, until it is stored")
     yield _row("a learner sends", _bytes(BF16 * elements), f"{_gbit(BF16 * elements):.1f} Gbit/s")
     yield _row("a learner fetches", _bytes(FP32 * elements), f"{_gbit(FP32 * elements):.1f} Gbit/s")
     yield _row(

@@ -26,7 +26,6 @@ STEPPING_MIN = 0.97  # less: the machine was too busy to measure anything
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
-@pytest.mark.long
 def test_twice_the_learners_for_half_of_the_work_take_three_quarters_of_the_time(
     tmp_path: Path,
 ) -> None:
