@@ -52,7 +52,7 @@ test: setup
 	  --cov --cov-config=tests/pure.coverage.ini --cov-report=term:skip-covered
 
 chaos: setup
-	$(BIN)/python -m pytest tests/chaos --long
+	$(BIN)/python -m pytest tests/chaos tests/simulation --long
 
 # Hurts a cluster of real processes for so long; SEED=7 strikes as another soak of that seed did.
 soak: setup

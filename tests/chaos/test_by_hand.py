@@ -31,6 +31,7 @@ def hands(tmp_path: Path, server: Server) -> Iterator[Terminals]:
         yield hands
 
 
+@pytest.mark.long
 def test_a_run_by_hand_is_opened_led_closed_and_proved(hands: Terminals, server: Server) -> None:
     assert hands.types("open", "--config", hands.config)[:2] == (
         0,

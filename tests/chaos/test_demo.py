@@ -81,6 +81,7 @@ def first_round(folder: Path) -> float:
     )
 
 
+@pytest.mark.long
 def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     code, out, err = told_by(demo(folder, *KILLED))
@@ -105,6 +106,7 @@ def test_a_demo_outlives_a_killed_learner_and_a_killed_syncer(tmp_path: Path) ->
     assert "run.end.steps: 80 there, 50 asked" in err
 
 
+@pytest.mark.long
 def test_a_demo_that_is_stopped_leaves_nothing_running_and_is_continued(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     first = demo(folder, *CALM)

@@ -111,6 +111,7 @@ async def everybody_ends_well(config: Path, running: dict[str, Any]) -> None:
             assert code == 0, f"{service} ended with {code}:\n{log[-2000:]}"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(480)
 def test_the_commands_of_compose_open_train_close_and_verify_a_run(tmp_path: Path) -> None:
     server = NatsServer.start(tmp_path / "nats")

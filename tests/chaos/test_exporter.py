@@ -54,6 +54,7 @@ class Scraped:
         return None
 
 
+@pytest.mark.long
 def test_the_exporter_tells_merges_a_dead_syncer_and_a_dead_server(tmp_path: Path) -> None:
     asyncio.run(story(tmp_path))
 

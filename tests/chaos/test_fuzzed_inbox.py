@@ -44,6 +44,7 @@ ENDING = ("run_closing", "retention_asked")  # sound ones would end the story, a
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.long
 def test_a_cluster_trains_on_through_ten_thousand_bent_messages(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -82,6 +82,7 @@ def command(run: RealCluster, name: str, *options: str) -> subprocess.CompletedP
     return subprocess.run([*words, *options], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.long
 def test_a_run_whose_servers_are_lost_goes_on_from_its_archive(tmp_path: Path) -> None:
     async def story() -> None:
         with cluster(tmp_path) as run:

@@ -45,6 +45,7 @@ def test_every_delta_of_a_finished_demo_is_made_again_bit_for_bit(finished_demo:
     assert found["loss_last"] < found["loss_first"]
 
 
+@pytest.mark.long
 def test_one_learner_is_trained_again_as_far_as_asked(finished_demo: Path) -> None:
     code, out, err = retrain(str(finished_demo), "--learner", "b", "--until", "60", "--json")
 
@@ -54,6 +55,7 @@ def test_one_learner_is_trained_again_as_far_as_asked(finished_demo: Path) -> No
     assert found["identical"] == found["deltas"] > 0
 
 
+@pytest.mark.long
 def test_what_cannot_be_meant_is_refused(finished_demo: Path) -> None:
     code, _, err = retrain(str(finished_demo), "--learner", "z")
     assert (code, "no learner z on this tape; there are a, b" in err) == (2, True)

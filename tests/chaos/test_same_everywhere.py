@@ -62,6 +62,7 @@ def check_same(everywhere: list[Place], folder: Path, steps: Iterable[int], asid
         assert one == told[0], (place, everywhere[0])
 
 
+@pytest.mark.long
 def test_a_run_with_hardships_gives_the_same_proof_and_states_everywhere(tmp_path: Path) -> None:
     run = RealRun(open_store((tmp_path / "store").as_uri())).play()
     run.save_tape(tmp_path / "run.tape")
@@ -69,6 +70,7 @@ def test_a_run_with_hardships_gives_the_same_proof_and_states_everywhere(tmp_pat
     check_same(places(), tmp_path, (0, 5, run.state.step), tmp_path)
 
 
+@pytest.mark.long
 def test_a_real_demo_gives_the_same_proof_and_states_everywhere(
     finished_demo: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,6 @@ from decodiloco.close import close_run
 from decodiloco.places import open_places
 from decodiloco.visit import address_of
 from streams.nats_server import NatsServer
-from tests.chaos.lying_syncer import LIES
 from tests.real_cluster import RealCluster, until
 
 LIMIT_SECONDS = 120.0
@@ -123,7 +122,10 @@ def test_through_kills_of_syncer_learner_and_server_it_agrees_to_the_close(tmp_p
         assert not shadow.alarm.exists()
 
 
-@pytest.mark.parametrize("lie", sorted(LIES))
+@pytest.mark.parametrize(
+    "lie",
+    ["parameters", *(pytest.param(lie, marks=pytest.mark.long) for lie in ("state", "store"))],
+)
 def test_silent_corruption_in_the_syncer_is_named_within_seconds(tmp_path: Path, lie: str) -> None:
     with RealCluster(tmp_path) as cluster:
         liar = (sys.executable, "-m", "tests.chaos.lying_syncer", lie)

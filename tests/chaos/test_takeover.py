@@ -135,6 +135,7 @@ async def kill_the_leader(cluster: RealCluster) -> None:
         await ended(cluster, follower, "a", "b", standby, f"{leader} again")
 
 
+@pytest.mark.long
 def test_a_killed_nats_server_stops_no_learner_and_loses_no_word(tmp_path: Path) -> None:
     with RealCluster(tmp_path) as cluster:
         asyncio.run(kill_the_server(cluster))

@@ -120,12 +120,14 @@ def test_a_run_that_nobody_touched_exits_with_zero_and_every_merge_is_made_again
     assert told["merges"] == told["merges_checked"] == merges > 8
 
 
+@pytest.mark.long
 def test_a_changed_byte_in_any_kind_of_blob_is_named_by_its_key(
     run: RealRun, tmp_path: Path
 ) -> None:
     check_found_out(changed_blobs(folder_of(run), tmp_path, KINDS, PLACES_IN_EACH_KIND))
 
 
+@pytest.mark.long
 def test_a_changed_byte_anywhere_in_the_tape_is_named_by_its_position(
     run: RealRun, tmp_path: Path
 ) -> None:
@@ -276,6 +278,7 @@ def left_out_because(run: RealRun, reason: str) -> Forgery:
     return change
 
 
+@pytest.mark.long
 def test_a_real_demo_that_was_tampered_with_is_found_out(
     finished_demo: Path, tmp_path: Path
 ) -> None:

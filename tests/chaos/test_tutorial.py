@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.tidy.house import ROOT
 
 PAGE = ROOT / "docs" / "tutorial" / "read-a-tape.md"
@@ -48,6 +50,7 @@ def missing(shown: tuple[str, ...], printed: str) -> str | None:
     return None
 
 
+@pytest.mark.long
 def test_every_line_of_the_tutorial_does_what_the_page_says(
     finished_demo: Path, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_planted_bug_is_gone_after_the_test() -> None:
         assert [getattr(place, name) for place, name, _ in bug.changes()] == before
 
 
+@pytest.mark.long
 def test_a_failing_seed_is_shrunk_to_what_it_needs_and_leaves_its_record(tmp_path: Path) -> None:
     with planted(BUGS["strange letter stops"]):
         found = run_campaign(range(5, 6), ("malformed", "churn"), tmp_path, 1, silently)

@@ -87,6 +87,7 @@ def test_a_hardship_is_the_same_whatever_others_are_left_out() -> None:
     assert chosen and all(all_of_them[one.name] == one for one in chosen)
 
 
+@pytest.mark.long
 def test_a_campaign_that_never_took_a_rare_branch_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
