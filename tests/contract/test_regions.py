@@ -186,10 +186,9 @@ def test_nobody_writes_a_tape_by_a_regions_copy_of_it(servers: Geo) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("servers", [True], ids=["secure"], indirect=True)
 def test_a_regions_server_may_not_write_the_tape_nor_remove_it(servers: Geo) -> None:
     """With its key, as a thief would, and over its line, where its own operator is let in."""
-    if servers.keys is None:
-        pytest.skip("without keys everybody may")
 
     async def story() -> None:
         operator = await servers.enter(servers.hub, "operator")
