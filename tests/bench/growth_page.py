@@ -46,7 +46,7 @@ def tables_of(taken: Mapping[str, Any]) -> dict[str, str]:
         name: law_of(taken[room], what, terms) for name, (room, what, terms, _, _) in LAWS.items()
     }
     return {
-        "machine": _machine(taken["machine"]),
+        "machine": machine_told(taken["machine"]),
         "merge": "\n".join(_merges(taken)),
         "moved": "\n".join(_moved(taken)),
         "record": "\n".join(_records(taken)),
@@ -76,7 +76,7 @@ def pictures_of(taken: Mapping[str, Any]) -> dict[str, str]:
     return {"digest": svg_of(Chart(title, "learners", unit, ticks, lines))}
 
 
-def _machine(machine: Mapping[str, Any]) -> str:
+def machine_told(machine: Mapping[str, Any]) -> str:
     releases = ", ".join(f"{name} {version}" for name, version in machine["releases"].items())
     return (
         f"Taken on {machine['cores']} cores of {machine['processor']} (load "
@@ -84,21 +84,21 @@ def _machine(machine: Mapping[str, Any]) -> str:
     )
 
 
-def _table(*heads: str) -> Iterator[str]:
+def table(*heads: str) -> Iterator[str]:
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
 
 
-def _row(*cells: object) -> str:
+def row(*cells: object) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
 def _merges(taken: Mapping[str, Any]) -> Iterator[str]:
-    yield from _table("", "parameters", "K", "ms", "ns a parameter and delta")
+    yield from table("", "parameters", "K", "ms", "ns a parameter and delta")
     for room, told in (("added", "in memory, bf16"), ("stored", "from files, fp32")):
         for p in taken[room]:
             each = 1e9 * p["seconds"] / p["parameters"] / p["learners"]
-            yield _row(
+            yield row(
                 told,
                 f"{p['parameters'] / 1e6:.0f} M",
                 p["learners"],
@@ -108,18 +108,18 @@ def _merges(taken: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _moved(taken: Mapping[str, Any]) -> Iterator[str]:
-    yield from _table("M", "sent: deltas, bf16", "fetched: fragments, fp32", "stored: checkpoints")
+    yield from table("M", "sent: deltas, bf16", "fetched: fragments, fp32", "stored: checkpoints")
     for p in taken["moved"]:
         each = (f"{p[f'{name}_bytes']:.4f}" for name in ("sent", "fetched", "checkpoint"))
-        yield _row(p["learners"], *each)
+        yield row(p["learners"], *each)
 
 
 def _records(taken: Mapping[str, Any]) -> Iterator[str]:
     times, sizes = ("decode", "fold", "admit", "digest"), ("snapshot", "tape", "heard")
     heads = "snapshot, kB", "tape a merge, kB", "read by a learner, kB"
-    yield from _table("M", "P", *(f"{name}, µs" for name in times), *heads)
+    yield from table("M", "P", *(f"{name}, µs" for name in times), *heads)
     for p in taken["record"]:
-        yield _row(
+        yield row(
             p["learners"],
             p["fragments"],
             *(f"{1e6 * p[f'{name}_seconds']:.0f}" for name in times),
@@ -129,10 +129,10 @@ def _records(taken: Mapping[str, Any]) -> Iterator[str]:
 
 def _events(taken: Mapping[str, Any]) -> Iterator[str]:
     points = taken["events"]
-    yield from _table("facts", "decode and fold, s", "µs a fact", "snapshot, kB")
+    yield from table("facts", "decode and fold, s", "µs a fact", "snapshot, kB")
     for p in points:
         each = p["decode_seconds"] + p["fold_seconds"]
-        yield _row(
+        yield row(
             f"{p['events']:,}",
             f"{each * p['events']:.2f}",
             f"{1e6 * each:.0f}",
@@ -147,14 +147,14 @@ def _events(taken: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _laws(laws: Mapping[str, Law]) -> Iterator[str]:
-    yield from _table("", "law", "misses a point by at most")
+    yield from table("", "law", "misses a point by at most")
     for name, law in laws.items():
         *_, factor, unit = LAWS[name]
         terms = " + ".join(
             f"{_digits(factor * each)}{'' if term == '1' else ' ' + term}"
             for term, each in law.factors.items()
         )
-        yield _row(name, f"{terms} {unit}", f"{100 * law.residual:.0f} %")
+        yield row(name, f"{terms} {unit}", f"{100 * law.residual:.0f} %")
 
 
 def _at_size(laws: Mapping[str, Law]) -> Iterator[str]:
@@ -165,33 +165,33 @@ def _at_size(laws: Mapping[str, Law]) -> Iterator[str]:
     syncer = (
         LEARNERS * laws["admit an offer"](AT) + laws["state digest, once a merge"](AT)
     ) / STEP_SECONDS
-    yield from _table("a step of 5 s", "", "of what one has")
-    yield _row(
+    yield from table("a step of 5 s", "", "of what one has")
+    yield row(
         "merge, processor",
         f"{cores * STEP_SECONDS:,.0f} s",
         f"{cores:.0f} cores; a host has {CORES}",
     )
-    yield _row(
+    yield row(
         "merge, reads", _bytes(read), f"{_gbit(read):,.0f} Gbit/s; a host has {CARD_GBIT:.0f}"
     )
-    yield _row(
+    yield row(
         "merge, writes", _bytes(2 * FP32 * elements), f"{_gbit(2 * FP32 * elements):,.0f} Gbit/s"
     )
-    yield _row("merge, holds", _bytes(2 * FP32 * elements), "of disk, until it is stored")
-    yield _row("a learner sends", _bytes(BF16 * elements), f"{_gbit(BF16 * elements):.1f} Gbit/s")
-    yield _row("a learner fetches", _bytes(FP32 * elements), f"{_gbit(FP32 * elements):.1f} Gbit/s")
-    yield _row(
+    yield row("merge, holds", _bytes(2 * FP32 * elements), "of disk, until it is stored")
+    yield row("a learner sends", _bytes(BF16 * elements), f"{_gbit(BF16 * elements):.1f} Gbit/s")
+    yield row("a learner fetches", _bytes(FP32 * elements), f"{_gbit(FP32 * elements):.1f} Gbit/s")
+    yield row(
         "facts",
         f"{LEARNERS + 3}",
         f"{facts:.0f} a second: {100 * syncer:.1f} % of a core to admit and digest",
     )
-    yield _row(
+    yield row(
         "tape",
         _bytes(laws["tape, a merge"](AT)),
         f"{laws['tape, a merge'](AT) / STEP_SECONDS / 1e3:.1f} kB/s",
     )
-    yield _row("of it read by one learner", _bytes(laws["of it read by one learner"](AT)), "")
-    yield _row("a snapshot", _bytes(laws["snapshot"](AT)), "once in P merges")
+    yield row("of it read by one learner", _bytes(laws["of it read by one learner"](AT)), "")
+    yield row("a snapshot", _bytes(laws["snapshot"](AT)), "once in P merges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def _plans() -> tuple[Plan, ...]:
 
 def _changes() -> Iterator[str]:
     elements = AT["parameters"]
-    yield from _table(
+    yield from table(
         "",
         "a region's link, up",
         "down",
@@ -231,7 +231,7 @@ def _changes() -> Iterator[str]:
     )
     for plan in _plans():
         widest = max(_gbit(plan.up * elements), _gbit(plan.down * elements))
-        yield _row(
+        yield row(
             plan.name,
             *(f"{_gbit(each * elements):,.0f}" for each in (plan.up, plan.down)),
             f"{INNER_STEPS * max(1.0, widest / LINK_GBIT):,.0f}",
