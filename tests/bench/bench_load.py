@@ -18,7 +18,7 @@ from tests.bench.load.flood import flooded
 from tests.bench.load.play import Played, Tally
 
 GOAL = 256
-SIZES = (16, 64, GOAL)
+SIZES = (16, 64, GOAL, 512, 768, 1024)  # as many as a run may have
 STEP_SECONDS = 1.0
 WARM_SECONDS, SECONDS, SECONDS_QUICK = 2.0, 7.0, 3.0
 WORDS, WORDS_QUICK = 3200, 1280
@@ -88,7 +88,7 @@ def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figur
         at_least(0.95 * wanted) if learners == GOAL else None,
         f"{median * 1e3:.0f} ms from word to fact, 1 % over {worst * 1e3:.0f}; {played.lag} on "
         f"their way at the end; {tally.merges} merges of {contributions:.0f}; "
-        f"{tally.refused} refused",
+        f"{tally.refused} refused; cores: {_cores(tally)}",
     )
     yield Figure(
         f"{name}: what a core carries",
@@ -98,6 +98,16 @@ def _load(cluster: LoadCluster, learners: int, seconds: float) -> Iterator[Figur
         f"{1e3 * tally.syncer_seconds / tally.offers:.2f} ms of the syncer an offer, all that it "
         f"does counted; {1e3 * tally.server_seconds / tally.offers:.2f} of the server",
     )
+
+
+def _cores(tally: Tally) -> str:
+    """How much of a core each of the three had."""
+    used = {
+        "syncer": tally.syncer_seconds,
+        "server": tally.server_seconds,
+        "learners": tally.player_seconds,
+    }
+    return ", ".join(f"{who} {spent / tally.wall_seconds:.2f}" for who, spent in used.items())
 
 
 def _played(told: dict[str, Any]) -> Played:
