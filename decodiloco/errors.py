@@ -9,7 +9,8 @@ Failure
 │   ├── ConfigInvalid             a setting that is unknown, missing or out of bounds
 │   ├── ConfigDiffers             this config is not the one that the run was opened with
 │   ├── LayoutDiffers             this model is not the one that the run was opened with
-│   └── ModelUnfit                a model that cannot be trained here, and why
+│   ├── ModelUnfit                a model that cannot be trained here, and why
+│   └── RulesUnknown              written by rules that this build does not follow
 └── Trouble                    3
     ├── StoreUnreachable          the object store does not answer, or not in time
     ├── StoreDenied               the object store does not know us, or does not allow this
@@ -49,6 +50,10 @@ class LayoutDiffers(AskedWrongly):
 
 class ModelUnfit(AskedWrongly):
     """A model that cannot be trained here."""
+
+
+class RulesUnknown(AskedWrongly):
+    """Written by rules of fold, merge and digest that this build does not follow."""
 
 
 class StoreUnreachable(Trouble):

@@ -8,8 +8,7 @@ Failure
 │   └── InvariantBroken        a run that is not what every run must be
 ├── AskedWrongly            2
 │   ├── PlaceUnknown           neither a run, a server's address nor a tape file
-│   ├── NotReached             a position, step or version that the tape does not hold
-│   └── RulesUnknown           facts written by rules that this build does not know
+│   └── NotReached             a position, step or version that the tape does not hold
 └── Trouble                 3
     ├── PlaceSilent            a run that is known, but cannot be read from anywhere
     ├── BeyondHorizon          bytes that a horizon has let go of
@@ -65,10 +64,6 @@ class PlaceUnknown(AskedWrongly):
 
 class NotReached(AskedWrongly):
     """A position, step or version that the tape does not hold."""
-
-
-class RulesUnknown(AskedWrongly):
-    """Facts written by rules that this build does not know."""
 
 
 class PlaceSilent(Trouble):

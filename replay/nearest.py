@@ -14,19 +14,15 @@ from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import snapshot_key
-from decodiloco.store.small import read_small
-from decodiloco.syncer.snapshot import decode_state
-from decodiloco.syncer.state import RULES, State
-from replay.errors import Differs, RulesUnknown
+from decodiloco.syncer.state import State
+from decodiloco.syncer.stored_snapshot import TRIES_MAX, UNUSABLE, read_named
+from replay.errors import Differs
 from replay.progress import Note
 from replay.records import Records
 from replay.refold import next_state
 from streams.envelope import Envelope
 from streams.errors import ChainBroken
 from streams.events import FragmentMerged, SnapshotStored
-
-TRIES_MAX = 3
-"""Snapshots that are tried before a fold begins with the first fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +88,11 @@ def nearest(
     for envelope in islice(records.back(SnapshotStored.kind, upto), TRIES_MAX):
         event = envelope.event
         assert isinstance(event, SnapshotStored)
-        key = snapshot_key(opening.run.name, event.position, event.manifest)
         try:
-            state = _stored_state(store, opening, key, envelope)
+            state = read_named(store, opening, envelope)
         except (BlobMissing, BlobCorrupt) as error:
-            note(f"a snapshot cannot be used, trying an older one: {error}")
+            note(f"{UNUSABLE}: {error}")
             continue
+        key = snapshot_key(opening.run.name, event.position, event.manifest)
         return Nearest(state, envelope.position, key)
     return None
-
-
-def _stored_state(store: BlobStore, opening: Opening, key: str, envelope: Envelope) -> State:
-    event = envelope.event
-    assert isinstance(event, SnapshotStored)
-    state = decode_state(opening, read_small(store, key, event.manifest))
-    if state.run != opening.run.name:
-        raise BlobCorrupt(f"blob {key}: it is of run {state.run}")
-    if not 1 <= state.position == event.position < envelope.position:
-        raise BlobCorrupt(
-            f"blob {key}: it is of position {state.position}; the tape names it at position "
-            f"{envelope.position} as one of position {event.position}"
-        )
-    if state.rules != RULES:
-        raise RulesUnknown(
-            f"blob {key}: a state by rules {state.rules}, and this build knows rules {RULES}; "
-            f"install the decodiloco whose rules are {state.rules}"
-        )
-    return state

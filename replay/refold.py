@@ -13,8 +13,9 @@ from typing import Any
 from decodiloco.opening import Opening, opening_fault
 from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import state_digest
-from decodiloco.syncer.state import RULES, State
-from replay.errors import Differs, RulesUnknown
+from decodiloco.syncer.state import State
+from decodiloco.syncer.stored_snapshot import check_rules
+from replay.errors import Differs
 from streams.envelope import Envelope
 from streams.events import Fact, FragmentMerged, RunOpened, SyncerTookOver
 from streams.frozen import made
@@ -75,11 +76,7 @@ def _check_opening(state: State, event: RunOpened, position: int) -> None:
 
 
 def _check_rules(_: State, event: RunOpened | SyncerTookOver, position: int) -> None:
-    if event.rules != RULES:
-        raise RulesUnknown(
-            f"position {position}: written by rules {event.rules}, and this build knows rules "
-            f"{RULES}; install the decodiloco whose rules are {event.rules}"
-        )
+    check_rules(event.rules, f"position {position}")
 
 
 def _check_digest(state: State, event: FragmentMerged, position: int) -> None:

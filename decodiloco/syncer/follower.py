@@ -9,23 +9,18 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from decodiloco.errors import BlobCorrupt, BlobMissing, Disagreement
-from decodiloco.opening import Opening
+from decodiloco.errors import Disagreement
 from decodiloco.places import Places
-from decodiloco.store.keys import snapshot_key
-from decodiloco.store.small import read_small
 from decodiloco.stored_opening import read_opening
 from decodiloco.syncer.compose import Foreseen
 from decodiloco.syncer.machine import begin, fold
-from decodiloco.syncer.snapshot import decode_state, state_digest
+from decodiloco.syncer.snapshot import state_digest
 from decodiloco.syncer.state import State
+from decodiloco.syncer.stored_snapshot import check_rules, newest_state
 from decodiloco.telemetry import log
 from streams.envelope import Envelope
 from streams.errors import AskedWrongly
-from streams.events import FragmentMerged, RunOpened, SnapshotStored
-from streams.tape import BATCH_MAX
-
-SCAN_BACK_MAX = 100  # reads of BATCH_MAX records each, in search of a snapshot
+from streams.events import FragmentMerged, RunOpened, SyncerTookOver
 
 
 class Follower:
@@ -101,6 +96,8 @@ class Follower:
 def fold_checked(state: State, envelope: Envelope) -> State:
     """One fact more, whose state digest, if it carries one, is the digest of our own state."""
     event = envelope.event
+    if isinstance(event, SyncerTookOver):
+        check_rules(event.rules, f"run {state.run}, position {envelope.position}")
     if isinstance(event, FragmentMerged) and event.state_digest != state_digest(state):
         raise Disagreement(
             f"run {state.run}, position {envelope.position}: the writer's state differs from the "
@@ -118,7 +115,9 @@ async def catch_up(places: Places) -> State:
         )
     opening = await asyncio.to_thread(read_opening, places.store, first[0].event)
     last = await places.tape.last()
-    state = await _from_snapshot(places, opening, last) or begin(opening)
+    check_rules(first[0].event.rules, f"run {places.tape.run}")
+    state = await newest_state(places.tape, places.store, opening, last, last + 1, _tell)
+    state = state or begin(opening)
     if state.position < last:
         async with aclosing(places.tape.follow(state.position)) as records:
             async for envelope in records:
@@ -128,25 +127,5 @@ async def catch_up(places: Places) -> State:
     return state
 
 
-async def _from_snapshot(places: Places, opening: Opening, last: int) -> State | None:
-    stop = last
-    for _ in range(SCAN_BACK_MAX):
-        if stop <= 0:
-            return None
-        start = max(0, stop - BATCH_MAX)
-        records = await places.tape.read(start, stop - start)
-        stored = [e.event for e in records if isinstance(e.event, SnapshotStored)]
-        if stored:
-            key = snapshot_key(places.tape.run, stored[-1].position, stored[-1].manifest)
-            try:
-                payload = await asyncio.to_thread(
-                    read_small, places.store, key, stored[-1].manifest
-                )
-                return decode_state(opening, payload)
-            except (BlobMissing, BlobCorrupt) as error:
-                log("syncer").warning(
-                    "a snapshot cannot be used; folding from the start", key=key, error=str(error)
-                )
-                return None
-        stop = start
-    return None
+def _tell(note: str) -> None:
+    log("syncer").warning(note)

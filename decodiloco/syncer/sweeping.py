@@ -11,15 +11,14 @@ from collections.abc import Callable, Collection, Iterator
 from decodiloco.errors import BlobCorrupt, BlobMissing
 from decodiloco.places import Places
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import global_key, outer_key, report_key, snapshot_key
+from decodiloco.store.keys import global_key, outer_key, report_key
 from decodiloco.store.retention import Named, Needs, going, kept_below
-from decodiloco.store.small import read_small
 from decodiloco.store.sweep import named_facts, sweep
 from decodiloco.syncer import drafting
 from decodiloco.syncer.compose import Draft
 from decodiloco.syncer.owed import RaiseHorizon, SweepStore
-from decodiloco.syncer.snapshot import decode_state
 from decodiloco.syncer.state import State
+from decodiloco.syncer.stored_snapshot import read_snapshot
 from streams.manifest import Manifest
 from streams.parts import KEPT_MAX
 
@@ -64,8 +63,7 @@ def raise_horizon(
     """
     snapshot = state.retention.next
     assert snapshot is not None and snapshot.position == ask.position
-    key = snapshot_key(state.run, snapshot.position, snapshot.manifest)
-    there = decode_state(state.opening, read_small(store, key, snapshot.manifest))
+    there = read_snapshot(store, state.opening, snapshot.position, snapshot.manifest)
     for key, manifest in _begins_with(there):
         if store.size(key) != manifest.bytes:
             raise BlobMissing(f"blob {key}, with which the horizon would begin, is not there whole")

@@ -5,24 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from decodiloco.errors import BlobCorrupt, BlobMissing
-from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
-from decodiloco.store.keys import snapshot_key
-from decodiloco.store.small import read_small
-from decodiloco.syncer.snapshot import decode_state
-from decodiloco.syncer.state import State
+from decodiloco.syncer.stored_snapshot import newest_state
 from replay.errors import NotReached
 from replay.follow.shadow import Shadow
 from replay.place import Place
 from replay.state import opened_by, read_opening
 from streams.errors import PermissionDenied
-from streams.events import RunOpened, SnapshotStored
+from streams.events import RunOpened
 from streams.jetstream import Connection
 from streams.tape import BATCH_MAX, Tape
-
-LOOKS_MAX = 100
-"""Reads of BATCH_MAX records each, back from the position asked for, in search of a snapshot."""
 
 
 def whole_tape(connection: Connection, run: str) -> Tape:
@@ -59,37 +51,11 @@ async def begin_shadow(
 ) -> Shadow:
     """A shadow that checks bytes from `first` on, folded to where it begins."""
     opening = await asyncio.to_thread(read_opening, store, opened)
-    state = await _newest_before(tape, store, opening, first, note) if first > 1 else None
+    end = first + BATCH_MAX  # a snapshot is stored a little after the position that it is of
+    state = await newest_state(tape, store, opening, end, first, note) if first > 1 else None
     if state is not None:
         note(
             f"beginning at the snapshot of position {state.position}, whose claims are taken as "
             f"they are; bytes are checked from position {first} on"
         )
     return await asyncio.to_thread(Shadow, store, opening, state, first)
-
-
-async def _newest_before(
-    tape: Tape, store: BlobStore, opening: Opening, first: int, note: Callable[[str], None]
-) -> State | None:
-    """The state in the newest snapshot of a position before `first`; None for none in reach."""
-    stop = first + BATCH_MAX  # a snapshot is stored a little after the position that it is of
-    for _ in range(LOOKS_MAX):
-        if stop <= 0:
-            return None
-        start = max(0, stop - BATCH_MAX)
-        records = await tape.read(start, stop - start)
-        for envelope in reversed(records):
-            event = envelope.event
-            if not isinstance(event, SnapshotStored) or event.position >= first:
-                continue
-            key = snapshot_key(tape.run, event.position, event.manifest)
-            try:
-                payload = await asyncio.to_thread(read_small, store, key, event.manifest)
-                state = decode_state(opening, payload)
-                if state.position == event.position:
-                    return state
-                raise BlobCorrupt(f"blob {key}: it is of position {state.position}")
-            except (BlobMissing, BlobCorrupt) as error:
-                note(f"a snapshot cannot be used, trying an older one: {error}")
-        stop = start
-    return None

@@ -15,10 +15,10 @@ from pathlib import Path
 from blake3 import blake3
 
 from decodiloco.config import load_config, parse_config
-from decodiloco.errors import ConfigInvalid
+from decodiloco.errors import ConfigInvalid, RulesUnknown
 from decodiloco.keys import ROSTER, Wanted, make_keys, read_roster
 from decodiloco.visit import address_of
-from replay.errors import Differs, PlaceUnknown, RulesUnknown, TapeCorrupt
+from replay.errors import Differs, PlaceUnknown, TapeCorrupt
 from replay.place import find_place
 from replay.refold import refold
 from replay.show import Teller, Widths, plain

@@ -45,6 +45,7 @@ SHELLS = {
     "decodiloco/syncer/leadership.py",
     "decodiloco/syncer/reign.py",
     "decodiloco/syncer/service.py",
+    "decodiloco/syncer/stored_snapshot.py",
     "decodiloco/syncer/sweeping.py",
 }
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from decodiloco.errors import StoreUnreachable
+from decodiloco.errors import RulesUnknown, StoreUnreachable
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.keys import global_key, snapshot_key
 from decodiloco.store.open_store import open_store
-from replay.errors import BeyondHorizon, NotReached, RulesUnknown
+from replay.errors import BeyondHorizon, NotReached
 from replay.follow.beginning import begin_shadow, first_of
 from replay.follow.shadow import Shadow
 from replay.follow.told import Watched

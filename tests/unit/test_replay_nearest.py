@@ -14,6 +14,7 @@ from blake3 import blake3
 from typer.testing import CliRunner
 
 from decodiloco.archive.segments import cut
+from decodiloco.errors import RulesUnknown
 from decodiloco.store.keys import snapshot_key
 from decodiloco.store.open_store import open_store
 from decodiloco.store.small import put_small
@@ -21,7 +22,7 @@ from decodiloco.syncer.machine import begin, fold
 from decodiloco.syncer.snapshot import encode_state
 from decodiloco.syncer.state import State
 from replay import cli
-from replay.errors import Differs, NotReached, RulesUnknown, TapeCorrupt
+from replay.errors import Differs, NotReached, TapeCorrupt
 from replay.moments import Moment
 from replay.place import find_place
 from replay.progress import silently
@@ -321,7 +322,7 @@ def test_a_snapshot_of_something_else_is_noted_and_an_older_one_taken(
     assert state._state == rebuilt(tape, Moment(), from_start=True)[0]._state
     assert 0 < state.begun.snapshot < stored.position
     (note,) = notes
-    assert told in note and "trying an older one" in note
+    assert told in note
 
 
 def test_a_snapshot_by_other_rules_is_refused(run: RealRun, copy: Path) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from decodiloco.errors import RulesUnknown
 from decodiloco.merge.self_test import self_test
 from decodiloco.store.keys import global_key, key_of_checkpoint, key_of_offer
 from decodiloco.store.open_store import open_store
 from decodiloco.syncer.machine import begin, fold
-from replay.errors import Differs, RulesUnknown
+from replay.errors import Differs
 from replay.facts_check import FactsCheck
 from replay.place import find_place
 from replay.tape_file import Header
