@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from decodiloco.archive.command import archive, restore
+from decodiloco.metrics.command import exporter
 from decodiloco.options import AsJson, ConfigFile, Endpoint, Id, Run, Settings, examples
 
 if TYPE_CHECKING:
@@ -137,6 +138,21 @@ def syncer(config: ConfigFile, id_: Id = None, settings: Settings = None) -> Non
 
 @app.command(
     epilog=examples(
+        "decodiloco merger --config run.toml --id m1",
+        "decodiloco merger --config run.toml --id m2 --set here.threads=16",
+    )
+)
+def merger(config: ConfigFile, id_: Id = None, settings: Settings = None) -> None:
+    """Carry out merges for the leading syncer, here or on another host, until the run is closed."""
+    loaded, named = _ready(config, settings, "merger", id_)
+    from decodiloco.merger.service import run_merger
+    from decodiloco.stopping import run_until_stopped
+
+    run_until_stopped(run_merger(loaded, named))
+
+
+@app.command(
+    epilog=examples(
         "decodiloco learner --config run.toml --id a",
         "decodiloco learner --config run.toml --id b --set here.threads=2",
     )
@@ -235,30 +251,12 @@ def status(
     typer.echo(json.dumps(report) if as_json else "\n".join(lines_of(report)))
 
 
-@app.command(
+app.command(
     epilog=examples(
         "decodiloco exporter runs/demo",
         "decodiloco exporter nats://127.0.0.1:4222/demo --listen 0.0.0.0:9464",
     )
-)
-def exporter(
-    run: Run,
-    listen: Annotated[
-        str, typer.Option(help="HOST:PORT to serve /metrics on; port 0 chooses one.")
-    ] = "127.0.0.1:9464",
-    store_endpoint: Endpoint = None,
-) -> None:
-    """Serve a run's metrics to Prometheus, from its tape, until stopped."""
-    from decodiloco.metrics.exporter import export
-    from decodiloco.stopping import run_until_stopped
-    from decodiloco.telemetry import configure
-    from decodiloco.visit import address_of
-
-    address = address_of(run, store_endpoint)
-    configure(run=address.run, role="exporter")
-    run_until_stopped(export(address, listen))
-
-
+)(exporter)
 app.command(epilog=examples("decodiloco archive runs/demo", "decodiloco archive runs/demo --once"))(
     archive
 )

@@ -333,7 +333,7 @@ class Here(Table):
     )
     region: Name = Field("home", description="Region whose inbox this machine speaks to.")
     id: Name | None = Field(None, description="Id of this learner or syncer (--id).")
-    threads: int = Field(1, ge=1, le=1024, description="Threads of torch in one process.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads of torch, or of a merger's merge.")
     device: str = Field("cpu", description="Device that the built-in trainer trains on.")
 
     @property

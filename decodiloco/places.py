@@ -11,6 +11,7 @@ from decodiloco.config import Config
 from decodiloco.errors import ConfigInvalid
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.open_store import open_store
+from streams.calls import Calls
 from streams.errors import PermissionDenied
 from streams.inbox import Inbox
 from streams.pulse import Pulse
@@ -25,12 +26,16 @@ class Closable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The four places of a run, ready for use. Memory bodies and real ones look alike."""
+    """The places of a run, ready for use. Memory bodies and real ones look alike.
+
+    Without `calls` nobody can be asked for a merge.
+    """
 
     tape: Tape
     inboxes: Mapping[str, Inbox]
     pulse: Pulse
     store: BlobStore
+    calls: Calls | None = None
     held: tuple[Closable, ...] = field(default=())
 
     async def close(self) -> None:
@@ -90,5 +95,6 @@ async def open_places(config: Config, name: str) -> Places:
         inboxes={region: connection.inbox(run, region) for region in config.run.regions},
         pulse=connection.pulse(run),
         store=store,
+        calls=connection.calls(run),
         held=(connection,),
     )

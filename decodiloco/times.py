@@ -32,6 +32,13 @@ MERGE_PAUSE_SECONDS_MAX = Seconds(
     1.0, "a delta's bytes that are absent, at most; run.times.fetch_seconds_max in all", "a read"
 )
 
+MERGER_ASK_SECONDS = Seconds(0.02, "a merge that a merger does, at first", "it is asked again")
+MERGER_ASK_SECONDS_MAX = Seconds(
+    0.5,
+    "a merge that a merger does, at most",
+    "it is asked again, for run.times.takeover_seconds",
+)
+
 # The learner.
 
 RESEND_SECONDS = Seconds(5.0, "a word to be seen on the tape", "it is said again, under its number")

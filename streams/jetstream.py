@@ -1,6 +1,6 @@
-"""What of a run can be reached over a NATS server: its tape, its inboxes, its pulse.
+"""What of a run can be reached over a NATS server: its tape, its inboxes, its pulse, its calls.
 
-The way in; the bodies of the three ports are in the files beside it.
+The way in; the bodies of the ports are in the files beside it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from streams.connection import Wire
 from streams.jetstream_inbox import JetStreamInbox
 from streams.jetstream_tape import JetStreamTape
+from streams.nats_calls import NatsCalls
 from streams.nats_pulse import NatsPulse
 from streams.outside_tape import PolledTape, ReaderTape
 from streams.permissions import Identity
@@ -51,6 +52,9 @@ class Connection:
 
     def pulse(self, run: str) -> NatsPulse:
         return NatsPulse(self.wire, run)
+
+    def calls(self, run: str) -> NatsCalls:
+        return NatsCalls(self.wire, run)
 
     def healthy(self) -> bool:
         """Whether the server has answered a ping just now: only then does silence mean much."""

@@ -1,4 +1,4 @@
-"""Tape, inbox and pulse in lists: the reference bodies of the three ports.
+"""Tape, inbox, pulse and calls in memory: the reference bodies of the ports.
 
 One object may be used from several threads and event loops at once, as a server is.
 """
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence, Sized
 from contextlib import suppress
 
+from streams.calls import CALL_BYTES_MAX, Answerer
 from streams.codec import decode_envelope, encode_envelope, encode_event
 from streams.envelope import Envelope, Source
 from streams.events import Word, learner_of, speaker_of
@@ -129,6 +130,34 @@ class MemoryPulse:
 
     async def close(self) -> None:
         """Nothing is held open."""
+
+
+class MemoryCalls:
+    """Questions and answers within the process."""
+
+    def __init__(self, run: str) -> None:
+        self.run = checked(run, "run")
+        self._answering: dict[str, tuple[asyncio.AbstractEventLoop, Answerer]] = {}
+
+    async def call(self, name: str, question: bytes) -> bytes | None:
+        assert len(question) <= CALL_BYTES_MAX
+        asked = self._answering.get(checked(name, "merger"))
+        if asked is None or asked[0].is_closed():
+            return None
+
+        async def answered() -> bytes:
+            return asked[1](question)
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(answered(), asked[0]))
+
+    async def answer(self, name: str, answerer: Answerer) -> None:
+        mine = asyncio.get_running_loop(), answerer
+        self._answering[checked(name, "merger")] = mine
+        try:
+            await asyncio.get_running_loop().create_future()  # until cancelled
+        finally:
+            if self._answering.get(name) is mine:
+                del self._answering[name]
 
 
 class _Bell:

@@ -15,10 +15,10 @@ from streams.errors import Unreadable
 from streams.printing import printable
 from streams.subjects import is_name
 
-Role = Literal["learner", "syncer", "evaluator"]
+Role = Literal["learner", "syncer", "evaluator", "merger"]
 Value = int | float | str
 
-ROLES: tuple[Role, ...] = ("learner", "syncer", "evaluator")
+ROLES: tuple[Role, ...] = ("learner", "syncer", "evaluator", "merger")
 BEAT_BYTES_MAX = 2048
 COUNT_MAX = 2**53
 SECONDS_MAX = 24 * 3600.0

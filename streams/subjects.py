@@ -57,5 +57,10 @@ def inbox_subject(run: str, region: str, speaker: str, word: Fact | type[Fact]) 
     )
 
 
+def merge_subject(run: str, merger: str) -> str:
+    """Where a leading syncer asks a merger for a merge."""
+    return f"merge.{checked(run, 'run')}.{checked(merger, 'merger')}"
+
+
 def pulse_subject(run: str, role: str, speaker: str) -> str:
     return f"pulse.{checked(run, 'run')}.{checked(role, 'role')}.{checked(speaker, 'speaker')}"

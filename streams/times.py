@@ -72,6 +72,8 @@ PEERS_SECONDS = Seconds(
     10.0, "enough servers that may keep a new stream", "trouble: too few servers"
 )
 
+CALL_SECONDS = Seconds(2.0, "the answer of another process to a call", "no answer came")
+
 # Inboxes.
 
 SAY_SECONDS = Seconds(10.0, "an inbox that takes a word", "trouble; the word may be said again")

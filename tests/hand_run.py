@@ -17,7 +17,7 @@ from decodiloco.config import Run
 from decodiloco.fragments.of_model import trained
 from decodiloco.learner.copies import copied
 from decodiloco.learner.core import LearnerCore
-from decodiloco.merge.fragment import merge_fragment
+from decodiloco.merge.carried_out import carry_out
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening, encode_opening
@@ -188,10 +188,7 @@ class HandRun:
         self.close_windows()
         for ask in self.asks(MergeFragment):
             assert isinstance(ask, MergeFragment)
-            merged = merge_fragment(merge_order(self.state, ask.round), self.store)
-            if hasattr(merged, "blobs"):
-                for key, parts in merged.blobs(merge_order(self.state, ask.round)):
-                    self.store.put(key, parts)
+            merged = carry_out(merge_order(self.state, ask.round), self.store)
             self.draft(drafting.from_merge(ask, merged, 0.0))
 
     def close(self) -> RunClosed:

@@ -15,7 +15,8 @@ import numpy as np
 
 from decodiloco.config import Run
 from decodiloco.fragments.layout import Layout, Tensor
-from decodiloco.merge.fragment import Abandoned, Merged, merge_fragment
+from decodiloco.merge.carried_out import carry_out
+from decodiloco.merge.fragment import Abandoned
 from decodiloco.merge.model_digest import model_digest
 from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening, encode_opening
@@ -326,10 +327,7 @@ class RealRun:
 
     def _merge(self, ask: MergeFragment) -> None:
         order = merge_order(self.state, ask.round)
-        made = merge_fragment(order, self.store, sleep=lambda seconds: None)
-        if isinstance(made, Merged):
-            for key, parts in made.blobs(order):
-                self.store.put(key, parts)
+        made = carry_out(order, self.store, sleep=lambda seconds: None)
         self._put(drafting.from_merge(ask, made, 0.25))
         if isinstance(made, Abandoned):
             left_out = [each.position for each in made.left_out]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
-from decodiloco.merge.fragment import Abandoned, Merged
+from decodiloco.merge.fragment import Abandoned
+from decodiloco.merge.order import StoredMerge
 from decodiloco.opening import Opening
-from decodiloco.store.tensors import Encoded
 from decodiloco.syncer import drafting
 from decodiloco.syncer.admission import Unreadable
 from decodiloco.syncer.compose import Draft, Pen, compose
@@ -192,9 +192,9 @@ class WildSyncer:
         kept = tuple(p for p in offers if p not in bad)
         if len(kept) < state.config.quorum:
             return drafting.from_merge(ask, Abandoned(out), 0.1)
-        blob = Encoded((), manifest(f"round {ask.round} {kept}"))
+        blob = manifest(f"round {ask.round} {kept}")
         doubted = tuple(p for p in kept if harms and self.random.random() < 0.3)
-        made = Merged(kept, out, blob, blob, blob, 0.0, doubted)
+        made = StoredMerge(kept, out, blob, blob, blob, 0.0, doubted)
         return drafting.from_merge(ask, made, 0.1)
 
     def _complain(self, letter: Letter, verdict: Unreadable) -> None:

@@ -106,6 +106,31 @@ class Merged:
             (report_key(run, order.round, self.report.manifest), self.report.parts),
         ]
 
+    def stored(self) -> StoredMerge:
+        """The same once its blobs are stored: by their manifests."""
+        return StoredMerge(
+            contributions=self.contributions,
+            left_out=self.left_out,
+            parameters=self.parameters.manifest,
+            momentum=self.momentum.manifest,
+            report=self.report.manifest,
+            outer_gradient_norm=self.outer_gradient_norm,
+            doubted=self.doubted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMerge:
+    """A merge as the fact of it tells: its new version lies in the store, named by manifests."""
+
+    contributions: tuple[int, ...]
+    left_out: tuple[LeftOut, ...]
+    parameters: Manifest
+    momentum: Manifest
+    report: Manifest
+    outer_gradient_norm: float
+    doubted: tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:

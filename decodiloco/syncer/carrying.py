@@ -12,20 +12,20 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Event, Semaphore
-from types import TracebackType
 
 import numpy as np
 
 from decodiloco.errors import StoreUnreachable
-from decodiloco.merge.fragment import Merged, merge_fragment
+from decodiloco.merge.carried_out import carry_out
 from decodiloco.merge.model_digest import model_digest
+from decodiloco.merge.room import WAITING_MAX, Room
 from decodiloco.places import Places
 from decodiloco.store.keys import global_key, snapshot_key
 from decodiloco.store.small import put_small
 from decodiloco.store.tensors import open_tensors
 from decodiloco.syncer import drafting
 from decodiloco.syncer.compose import Draft
+from decodiloco.syncer.mergers import Mergers
 from decodiloco.syncer.owed import Ask, CloseRun, MergeFragment, StoreSnapshot, merge_order
 from decodiloco.syncer.snapshot import encode_state
 from decodiloco.syncer.state import State
@@ -36,51 +36,23 @@ from streams.errors import Failure, ServerUnreachable
 
 Made = MergeFragment | StoreSnapshot | CloseRun
 Long = Made | Letting
-WAITING_MAX = 64  # jobs that may wait for bytes at once
-
-
-class Room:
-    """Room for so many jobs that compute. Who waits inside gives its room to another meanwhile."""
-
-    def __init__(self, jobs: int) -> None:
-        self._free = Semaphore(jobs)
-        self._closed = Event()
-
-    def __enter__(self) -> Room:
-        self._free.acquire()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._free.release()
-
-    def close(self) -> None:
-        """Nobody waits inside any more: whoever does is cancelled."""
-        self._closed.set()
-
-    def check(self) -> None:
-        """Raises CancelledError once the room is closed: for work that begins again and again."""
-        if self._closed.is_set():
-            raise asyncio.CancelledError
-
-    def sleep(self, seconds: float) -> None:
-        """Waits outside. Raises CancelledError once the room is closed."""
-        self._free.release()
-        closed = self._closed.wait(seconds)
-        self._free.acquire()
-        if closed:
-            raise asyncio.CancelledError
 
 
 class Carrier:
-    """Runs what is owed and takes long; one job a key, `jobs` at once."""
+    """Runs what is owed and takes long; one job a key, `jobs` at once.
 
-    def __init__(self, places: Places, jobs: int, done: Callable[[str, Draft], None]) -> None:
+    Merges go to the run's mergers where there are any; those are not counted.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        jobs: int,
+        done: Callable[[str, Draft], None],
+        mergers: Mergers | None = None,
+    ) -> None:
         self._places = places
+        self._mergers = mergers
         self._done = done
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._room = Room(jobs)
@@ -123,7 +95,10 @@ class Carrier:
         pause_seconds = 0.2
         while True:
             try:
-                if isinstance(ask, Letting):
+                given = await self._given_away(state, ask)
+                if given is not None:
+                    draft = given
+                elif isinstance(ask, Letting):
                     draft = await self._let_go(state, ask)
                 else:
                     draft = await loop.run_in_executor(self._pool, self._carried, state, ask)
@@ -140,6 +115,16 @@ class Carrier:
                 return
             self._done(ask.key, draft)
             return
+
+    async def _given_away(self, state: State, ask: Long) -> Draft | None:
+        """What a merger made of a merge; None for what is ours to carry out."""
+        if self._mergers is None or not isinstance(ask, MergeFragment):
+            return None
+        began = time.monotonic()
+        result = await self._mergers.carried_out(merge_order(state, ask.round))
+        if result is None:
+            return None
+        return drafting.from_merge(ask, result, time.monotonic() - began)
 
     async def _let_go(self, state: State, ask: Letting) -> Draft:
         facts = await facts_for(self._places, state, ask)
@@ -176,11 +161,7 @@ def _merge(
     places: Places, state: State, ask: MergeFragment, sleep: Callable[[float], None]
 ) -> Draft:
     began = time.monotonic()
-    order = merge_order(state, ask.round)
-    result = merge_fragment(order, places.store, sleep=sleep)
-    if isinstance(result, Merged):
-        for key, parts in result.blobs(order):
-            places.store.put(key, parts)
+    result = carry_out(merge_order(state, ask.round), places.store, sleep=sleep)
     return drafting.from_merge(ask, result, time.monotonic() - began)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from decodiloco.merge.fragment import Abandoned, Merged
+from decodiloco.merge.order import Abandoned, StoredMerge
 from decodiloco.syncer.admission import Admitted, Unreadable, admit
 from decodiloco.syncer.compose import Draft
 from decodiloco.syncer.owed import (
@@ -85,7 +85,7 @@ def from_timed(ask: Timed, waited: Waited, syncer: str) -> Draft:
     return Draft(decide)
 
 
-def from_merge(ask: MergeFragment, result: Merged | Abandoned, merge_seconds: float) -> Draft:
+def from_merge(ask: MergeFragment, result: StoredMerge | Abandoned, merge_seconds: float) -> Draft:
     """A merge that was carried out, if its window is still the one that it was made for.
 
     When more offers are unfit than one fact can tell, the first of them are told, and the round
@@ -106,9 +106,9 @@ def from_merge(ask: MergeFragment, result: Merged | Abandoned, merge_seconds: fl
             contributions=result.contributions,
             doubted=result.doubted,
             left_out=result.left_out,
-            parameters=result.parameters.manifest,
-            momentum=result.momentum.manifest,
-            report=result.report.manifest,
+            parameters=result.parameters,
+            momentum=result.momentum,
+            report=result.report,
             outer_gradient_norm=result.outer_gradient_norm,
             merge_seconds=merge_seconds,
             state_digest=state_digest(state),

@@ -76,6 +76,11 @@ class Heartbeats:
         now = self._clock()
         return any(now - heard <= seconds for (of, _), heard in self._heard.items() if of == role)
 
+    def names(self, role: str, seconds: float) -> set[str]:
+        """Who of this role was heard within so many seconds."""
+        since = self._clock() - seconds
+        return {name for (of, name), at in self._heard.items() if of == role and at >= since}
+
     def listened_seconds(self) -> float:
         """For how long anybody who beats would have been heard."""
         return self._clock() - self._deaf_until

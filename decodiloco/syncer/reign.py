@@ -18,6 +18,7 @@ from decodiloco.syncer.carrying import Carrier
 from decodiloco.syncer.compose import Draft, Pen, composed
 from decodiloco.syncer.follower import Follower
 from decodiloco.syncer.leadership import Heartbeats
+from decodiloco.syncer.mergers import Mergers
 from decodiloco.syncer.owed import (
     Ask,
     BeginClosing,
@@ -64,7 +65,9 @@ class Reign:
 
     async def hold(self, over: Callable[[], bool]) -> None:
         """Leads until a higher fence is on the tape, or the run is over."""
-        carrier = Carrier(self._places, MERGES_AT_ONCE, self._finished)
+        calls, times = self._places.calls, self._config.run.times
+        mergers = None if calls is None else Mergers(calls, self._hearts, times, self._clock)
+        carrier = Carrier(self._places, MERGES_AT_ONCE, self._finished, mergers)
         readers = [
             asyncio.create_task(self._read(inbox), name=f"read inbox {region}")
             for region, inbox in sorted(self._places.inboxes.items())

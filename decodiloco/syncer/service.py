@@ -59,6 +59,7 @@ class Syncer:
                 ),
             ]
             await self._serve()
+            await self._places.pulse.beat(self._beat())  # mergers hear from us that it is over
             for task in tasks:
                 task.cancel()
 
@@ -158,6 +159,7 @@ class Syncer:
                 "fence": reign.fence if reign else state.fence,
                 "position": state.position,
                 "leading": 1 if reign else 0,
+                "closed": 0 if state.closed is None else 1,
                 **({"waiting": reign.waits_for} if reign and reign.waits_for else {}),
             },
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from decodiloco.merge.fragment import Merged
+from decodiloco.merge.order import StoredMerge
 from decodiloco.merge.self_test import self_test
 from decodiloco.syncer.admission import Unreadable
 from decodiloco.syncer.compose import Draft, Pen, compose
@@ -135,10 +135,10 @@ class Syncer:
     def _merged(self, ask: MergeFragment) -> None:
         round_ = self.state.rounds[ask.round]
         made = [
-            self.world.naming.merged(round_.number, round_.fragment, round_.version, kind)
+            self.world.naming.merged(round_.number, round_.fragment, round_.version, kind).manifest
             for kind in ("parameters", "momentum", "report")
         ]
-        merged = Merged(round_.offers, (), made[0], made[1], made[2], 0.0)
+        merged = StoredMerge(round_.offers, (), made[0], made[1], made[2], 0.0, ())
         self.write(from_merge(ask, merged, self.world.cluster.merge_seconds))
 
     def _not_understood(self, letter: Letter, verdict: Unreadable) -> None:

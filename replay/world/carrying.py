@@ -124,8 +124,9 @@ class Job:
                 made = result.blobs(order) if isinstance(result, Merged) else []
                 blobs: list[tuple[str, Sequence[Part]]] = list(made)
                 self._world.merged(order, result)
+                told = result.stored() if isinstance(result, Merged) else result
                 return blobs, lambda: drafting.from_merge(
-                    ask, result, self._syncer.heap.now - self._began
+                    ask, told, self._syncer.heap.now - self._began
                 )
             case StoreSnapshot():
                 held = _Held()

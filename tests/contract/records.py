@@ -1,4 +1,4 @@
-"""The bodies that tape, inbox and pulse are tested on: in memory, and on real NATS servers."""
+"""The bodies of tape, inbox, pulse and calls under test: in memory, and on real NATS servers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
+from streams.calls import Calls
 from streams.envelope import Envelope
 from streams.inbox import Inbox
 from streams.jetstream import connect
-from streams.memory import MemoryInbox, MemoryPulse, MemoryTape
+from streams.memory import MemoryCalls, MemoryInbox, MemoryPulse, MemoryTape
 from streams.provision import provision
 from streams.pulse import Pulse
 from streams.tape import BATCH_MAX, Tape
@@ -26,12 +27,13 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Record:
-    """The three places of one run."""
+    """The places of one run."""
 
     run: str
     tape: Tape
     inbox: Inbox
     pulse: Pulse
+    calls: Calls
 
 
 class Ground:
@@ -46,13 +48,18 @@ class Ground:
         """A run of its own, empty."""
         run = new_run()
         if self.url is None:
-            yield Record(run, MemoryTape(run), MemoryInbox(run), MemoryPulse(run))
+            memory = MemoryTape(run), MemoryInbox(run), MemoryPulse(run), MemoryCalls(run)
+            yield Record(run, *memory)
             return
         connection = await connect(self.url, "test")
         try:
             await provision(connection, run, ["home"], self.replicas)
             yield Record(
-                run, connection.tape(run), connection.inbox(run, "home"), connection.pulse(run)
+                run,
+                connection.tape(run),
+                connection.inbox(run, "home"),
+                connection.pulse(run),
+                connection.calls(run),
             )
         finally:
             await connection.close()

@@ -1,0 +1,1 @@
+"""Merges carried out by other processes: they hold no state; a syncer records."""
