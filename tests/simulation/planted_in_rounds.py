@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from decodiloco.merge.order import Merged
+from decodiloco.merge.order import StoredMerge
 from decodiloco.syncer import (
     drafting,
     offers,
@@ -149,7 +149,7 @@ def _left_out_untold() -> list[Change]:
     right = drafting.from_merge
 
     def wrong(ask: Any, result: Any, merge_seconds: float) -> Any:
-        if isinstance(result, Merged):
+        if isinstance(result, StoredMerge):
             result = replace(result, left_out=())
         return right(ask, result, merge_seconds)
 

@@ -25,8 +25,7 @@ from decodiloco.learner.happenings import (
     Spoken,
     Stepped,
 )
-from decodiloco.merge.fragment import Merged
-from decodiloco.store.tensors import Encoded
+from decodiloco.merge.order import StoredMerge
 from decodiloco.syncer import owed as syncer_owed
 from decodiloco.syncer.compose import Draft, Pen, compose
 from decodiloco.syncer.drafting import Waited, from_letter, from_merge, from_timed
@@ -116,9 +115,9 @@ class Syncer:
             self.world.later(moment - self.world.now, self.look)
 
     def merged(self, ask: syncer_owed.MergeFragment) -> Draft:
-        blob = Encoded((), manifest(f"round {ask.round}"))
+        blob = manifest(f"round {ask.round}")
         offers = self.desk.state.rounds[ask.round].offers
-        return from_merge(ask, Merged(offers, (), blob, blob, blob, 0.0), MERGE_SECONDS)
+        return from_merge(ask, StoredMerge(offers, (), blob, blob, blob, 0.0, ()), MERGE_SECONDS)
 
 
 class Learner:
