@@ -11,35 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
 from decodiloco.merge.exact import BLOCK_ELEMENTS, Floats, Wide
-from decodiloco.merge.kept import FLOATS, kept, written
-from decodiloco.merge.loops import add_blocks
+from decodiloco.merge.loops import add_blocks, step_all
 
 Coded = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
-
-_STEP = [
-    types.int64(
-        FLOATS, FLOATS, written(types.float32), types.float32, types.float64, types.float64,
-        written(types.float32),
-    )
-]  # fmt: skip
-
-
-@kept(_STEP)
-def _step(parameter, momentum, gradient, factor, rate, decay, stepped):
-    """`step_piece`; returns how many parameters are not finite."""
-    lost = 0
-    for i in range(len(parameter)):
-        g = np.float64(gradient[i] * factor)
-        b = np.float32(decay * np.float64(momentum[i]) + g)
-        ahead = np.float32(g + decay * np.float64(b))
-        p = np.float32(np.float64(parameter[i]) - rate * np.float64(ahead))
-        gradient[i] = b
-        stepped[i] = p
-        lost += not abs(p) < np.inf
-    return lost
 
 
 def add_piece(
@@ -85,15 +61,14 @@ def step_piece(
         gradient.fill(0.0)  # and not a product, whose zeros would have signs
         factor = 1.0
     before = np.full(len(gradient), -0.0, np.float32) if momentum is None else momentum
-    return not _step(parameter, before, gradient, np.float32(factor), *rates, stepped)
+    return bool(step_all(parameter, before, gradient, stepped, np.float32(factor), *rates))
 
 
 def _add(
     parts: Sequence[Coded], scales: Wide, voices: Wide, history: Floats, out: Floats, sums: Wide
 ) -> None:
     addresses = np.array([part.ctypes.data for part in parts], np.uint64)
-    seen = np.empty(1, np.uint16)
-    add_blocks(addresses, parts[0].itemsize, scales, voices, history, out, sums, seen)
+    add_blocks(addresses, parts[0].itemsize, scales, voices, history, out, sums)
 
 
 def _padded(part: Any) -> Any:

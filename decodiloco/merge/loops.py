@@ -1,282 +1,206 @@
-"""Deltas added up, block by block, in compiled loops: the bits of the numpy form.
+"""Deltas added up, block by block, and stepped, in compiled loops: the bits of the numpy form.
 
-A block's tree adds up sixteen rows first, lane by lane, and then halves what is left, so any vector
-width gives the same sums. Lanes are contiguous: of a slice of columns no vectors are made.
+A block is a table of sixteen rows, whose columns the first four levels of its tree add up: lane by
+lane, so any vector width gives the same sums. What is done to a patch of that table, a line of
+the cache from each even row or from each odd one, is written as vectors, and its rows are unrolled
+by Python: so sums stay in registers. Each CPU takes the vectors apart as it needs to.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit, types
-from numba.extending import intrinsic, overload
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from decodiloco.merge.exact import BLOCK_ELEMENTS
 from decodiloco.merge.kept import FLOATS, STRICT, kept, read, written
 
 ROWS = 16
 ROW = BLOCK_ELEMENTS // ROWS  # the tree's first four levels meet elements this far apart
-LANES = 128  # of each row at a time: sixteen rows of them stay in the first cache; measured
-PITCH = LANES + 16  # and not a power of two, or the rows would throw each other out of it
-WINDOW = ROWS * PITCH
+LANES = 16  # of each row at a time: a cache line of float32, which is then not wanted again
+HALF = range(ROWS // 2)  # rows at a time: more sums than these do not fit into registers
+PATCH = len(HALF) * LANES
+PITCH = 2 * ROW  # from one even row to the next
 LINE_BYTES = 64
+_TO_READ, _INTO_SECOND_CACHE, _DATA = 0, 2, 1  # what `llvm.prefetch` is told
+
+_ADDRESS, _FLAG = ir.IntType(64), ir.IntType(32)
+_ADDRESS_BYTES, _DOUBLE_BYTES, _SINGLE_BYTES = 8, 8, 4
+
+
+class _Vectors:
+    """Writes the code of vectors of so many lanes, of float64 or of what becomes such."""
+
+    def __init__(self, context, builder, lanes):
+        self.context, self.builder, self.lanes = context, builder, lanes
+        self.single = ir.VectorType(ir.FloatType(), lanes)
+        self.double = ir.VectorType(ir.DoubleType(), lanes)
+
+    def start(self, kind, array):
+        """The address of an array's first element."""
+        data = self.context.make_array(kind)(self.context, self.builder, array).data
+        return self.builder.ptrtoint(data, _ADDRESS)
+
+    def count(self, kind, array):
+        return self.context.make_array(kind)(self.context, self.builder, array).nitems
+
+    def at(self, address, count, size):
+        """The address `count` times `size` bytes further on."""
+        count = _ADDRESS(count) if isinstance(count, int) else count
+        return self.builder.add(address, self.builder.mul(count, _ADDRESS(size)))
+
+    def load(self, address, kind, align):
+        return self.builder.load(self.builder.inttoptr(address, kind.as_pointer()), align=align)
+
+    def store(self, value, address, align):
+        to = self.builder.inttoptr(address, value.type.as_pointer())
+        self.builder.store(value, to, align=align)
+
+    def singles(self, address):
+        return self.load(address, self.single, _SINGLE_BYTES)
+
+    def doubles(self, address):
+        return self.load(address, self.double, _DOUBLE_BYTES)
+
+    def halves(self, address):
+        """The float32 values of bf16 words, which are the upper halves of such."""
+        words = self.load(address, ir.VectorType(ir.IntType(16), self.lanes), 2)
+        wide = ir.VectorType(ir.IntType(32), self.lanes)
+        upper = self.builder.shl(self.builder.zext(words, wide), wide([16] * self.lanes))
+        return self.builder.bitcast(upper, self.single)
+
+    def wide(self, singles):
+        return self.builder.fpext(singles, self.double)
+
+    def rounded(self, doubles):
+        return self.builder.fptrunc(doubles, self.single)
+
+    def all(self, scalar):
+        """A vector of this value in each lane."""
+        kind = ir.VectorType(scalar.type, self.lanes)
+        first = self.builder.insert_element(kind(ir.Undefined), scalar, _FLAG(0))
+        zeros = ir.VectorType(_FLAG, self.lanes)([0] * self.lanes)
+        return self.builder.shuffle_vector(first, kind(ir.Undefined), zeros)
+
+    def plus(self, x, y, total):
+        """x y + total. Of float32 values x y is exact: fused or not, the bits are the same."""
+        kind = ir.FunctionType(self.double, [self.double] * 3)
+        name = f"llvm.fmuladd.v{self.lanes}f64"
+        multiply_add = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(multiply_add, [x, y, total])
+
+    def folded(self, factors, rows=HALF):
+        """The sum of the products of each row's two factors, as the tree adds them up.
+
+        Upper half onto lower half until one row is left: all even ones so, plus all odd ones so.
+        """
+        if len(rows) == 2:
+            x, y = factors(rows[0])
+            return self.plus(x, y, self.builder.fmul(*factors(rows[1])))
+        even = self.folded(factors, rows[::2])
+        return self.builder.fadd(even, self.folded(factors, rows[1::2]))
+
+    def keep(self, value, address, odd):
+        """Keeps what the even rows came to, or adds to it what the odd ones did."""
+        with self.builder.if_else(self.builder.trunc(odd, ir.IntType(1))) as (then, otherwise):
+            with then:
+                both = self.builder.fadd(self.doubles(address), value)
+                self.store(both, address, _DOUBLE_BYTES)
+            with otherwise:
+                self.store(value, address, _DOUBLE_BYTES)
+
+    def prefetch(self, address, size):
+        """Asks for these bytes, which are needed soon. It does no harm where there are none."""
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, _FLAG, _FLAG, _FLAG])
+        prefetch = self.builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        for line in range(0, size, LINE_BYTES):
+            to = self.builder.inttoptr(self.at(address, line, 1), pointer)
+            self.builder.call(
+                prefetch, [to, _FLAG(_TO_READ), _FLAG(_INTO_SECOND_CACHE), _FLAG(_DATA)]
+            )
+
+
+class _Patches(_Vectors):
+    """The patches that lie at one place in several deltas of an item type, one after the other."""
+
+    def __init__(self, context, builder, addresses, item, first):
+        super().__init__(context, builder, LANES)
+        kind, array = addresses
+        self.addresses, self.number = self.start(kind, array), self.count(kind, array)
+        self.item, self.size, self.first = item, item.bitwidth // 8, first
+
+    def delta(self, k):
+        return self.load(self.at(self.addresses, k, _ADDRESS_BYTES), _ADDRESS, _ADDRESS_BYTES)
+
+    def row(self, delta, row):
+        """A row of a delta's patch."""
+        address = self.at(self.at(delta, self.first, self.size), row * PITCH, self.size)
+        return self.wide((self.halves if self.item == types.uint16 else self.singles)(address))
 
 
 @intrinsic
-def _pointer(typing, address, like):
-    """An address as a pointer to elements of a numpy type."""
-    signature = types.CPointer(like.dtype)(address, like)
+def _weigh(typing, addresses, item, first, ahead, scales, out, own, lanes, odd):
+    """out = sum of scales x, rounded once; own, lanes: the squares of that, and of each x, folded.
+
+    Without `lanes` (None) those of each x are left out, and nothing is fetched ahead.
+    """
+    signature = types.none(addresses, item, first, ahead, scales, out, own, lanes, odd)
 
     def code(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+        kinds, (_, _, first, ahead, *_, odd) = signature.args, arguments
+        v = _Patches(context, builder, (kinds[0], arguments[0]), item, first)
+        scales, out, own = (v.start(kinds[n], arguments[n]) for n in (4, 5, 6))
+        lanes = None if kinds[7] == types.none else v.start(kinds[7], arguments[7])
+        nothing = v.double([-0.0] * LANES)  # it changes nothing it is added to; 0.0 would a -0.0
+        totals = [cgutils.alloca_once_value(builder, nothing) for _ in HALF]
+        with cgutils.for_range(builder, v.number) as loop:
+            delta = v.delta(loop.index)
+            at_scale = v.at(scales, loop.index, _DOUBLE_BYTES)
+            scale = v.all(v.load(at_scale, ir.DoubleType(), _DOUBLE_BYTES))
+
+            def weighed(row):
+                x = v.row(delta, row)
+                builder.store(v.plus(scale, x, builder.load(totals[row])), totals[row])
+                return x, x
+
+            if lanes is None:
+                for row in HALF:
+                    weighed(row)
+            else:
+                v.prefetch(v.at(delta, ahead, v.size), PATCH * v.size)
+                v.keep(v.folded(weighed), v.at(lanes, loop.index, ROW * _DOUBLE_BYTES), odd)
+
+        def placed(row):
+            total = v.rounded(builder.load(totals[row]))
+            v.store(total, v.at(out, row * PITCH, _SINGLE_BYTES), _SINGLE_BYTES)
+            return v.wide(total), v.wide(total)
+
+        v.keep(v.folded(placed), own, odd)
+        return context.get_dummy_value()
 
     return signature, code
 
 
-@njit(**STRICT)
-def _folded(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15):
-    """Four levels of the tree: upper half onto lower half, four times."""
-    even = ((x0 + x8) + (x4 + x12)) + ((x2 + x10) + (x6 + x14))
-    odd = ((x1 + x9) + (x5 + x13)) + ((x3 + x11) + (x7 + x15))
-    return even + odd
+@intrinsic
+def _multiply(typing, addresses, item, first, y, lanes, odd):
+    """lanes: the products of each x with y, folded."""
+    signature = types.none(addresses, item, first, y, lanes, odd)
 
+    def code(context, builder, signature, arguments):
+        kinds, (_, _, first, _, _, odd) = signature.args, arguments
+        v = _Patches(context, builder, (kinds[0], arguments[0]), item, first)
+        y, lanes = (v.start(kinds[n], arguments[n]) for n in (3, 4))
+        others = [v.wide(v.singles(v.at(y, row * PITCH, _SINGLE_BYTES))) for row in HALF]
+        with cgutils.for_range(builder, v.number) as loop:
+            delta = v.delta(loop.index)
+            found = v.folded(lambda row: (v.row(delta, row), others[row]))
+            v.keep(found, v.at(lanes, loop.index, ROW * _DOUBLE_BYTES), odd)
+        return context.get_dummy_value()
 
-def _value(word):
-    """The float32 value of a float32, or of a bf16, which is the upper half of one."""
-    raise AssertionError
-
-
-@overload(_value)
-def _value_of(word):
-    if word is types.uint16:
-        return lambda word: np.uint32(np.uint32(word) << np.uint32(16)).view(np.float32)
-    return lambda word: word
-
-
-@njit(**STRICT)
-def _gather(x, window):
-    """A part of each row of a block, as float32 values side by side."""
-    for row in range(ROWS):
-        for i in range(LANES):
-            window[row * PITCH + i] = _value(x[row * ROW + i])
-
-
-@njit(**STRICT)
-def _take(x, scale, total, lanes):
-    """total += scale x, and the products x x of each lane folded."""
-    for i in range(LANES):
-        x0, x1 = np.float64(x[i]), np.float64(x[i + PITCH])
-        x2, x3 = np.float64(x[i + 2 * PITCH]), np.float64(x[i + 3 * PITCH])
-        x4, x5 = np.float64(x[i + 4 * PITCH]), np.float64(x[i + 5 * PITCH])
-        x6, x7 = np.float64(x[i + 6 * PITCH]), np.float64(x[i + 7 * PITCH])
-        x8, x9 = np.float64(x[i + 8 * PITCH]), np.float64(x[i + 9 * PITCH])
-        x10, x11 = np.float64(x[i + 10 * PITCH]), np.float64(x[i + 11 * PITCH])
-        x12, x13 = np.float64(x[i + 12 * PITCH]), np.float64(x[i + 13 * PITCH])
-        x14, x15 = np.float64(x[i + 14 * PITCH]), np.float64(x[i + 15 * PITCH])
-        total[i] += scale * x0
-        total[i + PITCH] += scale * x1
-        total[i + 2 * PITCH] += scale * x2
-        total[i + 3 * PITCH] += scale * x3
-        total[i + 4 * PITCH] += scale * x4
-        total[i + 5 * PITCH] += scale * x5
-        total[i + 6 * PITCH] += scale * x6
-        total[i + 7 * PITCH] += scale * x7
-        total[i + 8 * PITCH] += scale * x8
-        total[i + 9 * PITCH] += scale * x9
-        total[i + 10 * PITCH] += scale * x10
-        total[i + 11 * PITCH] += scale * x11
-        total[i + 12 * PITCH] += scale * x12
-        total[i + 13 * PITCH] += scale * x13
-        total[i + 14 * PITCH] += scale * x14
-        total[i + 15 * PITCH] += scale * x15
-        lanes[i] = _folded(
-            x0 * x0, x1 * x1, x2 * x2, x3 * x3, x4 * x4, x5 * x5, x6 * x6, x7 * x7,
-            x8 * x8, x9 * x9, x10 * x10, x11 * x11, x12 * x12, x13 * x13, x14 * x14, x15 * x15,
-        )  # fmt: skip
-
-
-@njit(**STRICT)
-def _take_two(x, y, a, b, total, lanes, others):
-    """The same of two deltas, first a x and then b y: the total is fetched once."""
-    for i in range(LANES):
-        x0, y0 = np.float64(x[i]), np.float64(y[i])
-        x1, y1 = np.float64(x[i + PITCH]), np.float64(y[i + PITCH])
-        x2, y2 = np.float64(x[i + 2 * PITCH]), np.float64(y[i + 2 * PITCH])
-        x3, y3 = np.float64(x[i + 3 * PITCH]), np.float64(y[i + 3 * PITCH])
-        x4, y4 = np.float64(x[i + 4 * PITCH]), np.float64(y[i + 4 * PITCH])
-        x5, y5 = np.float64(x[i + 5 * PITCH]), np.float64(y[i + 5 * PITCH])
-        x6, y6 = np.float64(x[i + 6 * PITCH]), np.float64(y[i + 6 * PITCH])
-        x7, y7 = np.float64(x[i + 7 * PITCH]), np.float64(y[i + 7 * PITCH])
-        x8, y8 = np.float64(x[i + 8 * PITCH]), np.float64(y[i + 8 * PITCH])
-        x9, y9 = np.float64(x[i + 9 * PITCH]), np.float64(y[i + 9 * PITCH])
-        x10, y10 = np.float64(x[i + 10 * PITCH]), np.float64(y[i + 10 * PITCH])
-        x11, y11 = np.float64(x[i + 11 * PITCH]), np.float64(y[i + 11 * PITCH])
-        x12, y12 = np.float64(x[i + 12 * PITCH]), np.float64(y[i + 12 * PITCH])
-        x13, y13 = np.float64(x[i + 13 * PITCH]), np.float64(y[i + 13 * PITCH])
-        x14, y14 = np.float64(x[i + 14 * PITCH]), np.float64(y[i + 14 * PITCH])
-        x15, y15 = np.float64(x[i + 15 * PITCH]), np.float64(y[i + 15 * PITCH])
-        total[i] = total[i] + a * x0 + b * y0
-        total[i + PITCH] = total[i + PITCH] + a * x1 + b * y1
-        total[i + 2 * PITCH] = total[i + 2 * PITCH] + a * x2 + b * y2
-        total[i + 3 * PITCH] = total[i + 3 * PITCH] + a * x3 + b * y3
-        total[i + 4 * PITCH] = total[i + 4 * PITCH] + a * x4 + b * y4
-        total[i + 5 * PITCH] = total[i + 5 * PITCH] + a * x5 + b * y5
-        total[i + 6 * PITCH] = total[i + 6 * PITCH] + a * x6 + b * y6
-        total[i + 7 * PITCH] = total[i + 7 * PITCH] + a * x7 + b * y7
-        total[i + 8 * PITCH] = total[i + 8 * PITCH] + a * x8 + b * y8
-        total[i + 9 * PITCH] = total[i + 9 * PITCH] + a * x9 + b * y9
-        total[i + 10 * PITCH] = total[i + 10 * PITCH] + a * x10 + b * y10
-        total[i + 11 * PITCH] = total[i + 11 * PITCH] + a * x11 + b * y11
-        total[i + 12 * PITCH] = total[i + 12 * PITCH] + a * x12 + b * y12
-        total[i + 13 * PITCH] = total[i + 13 * PITCH] + a * x13 + b * y13
-        total[i + 14 * PITCH] = total[i + 14 * PITCH] + a * x14 + b * y14
-        total[i + 15 * PITCH] = total[i + 15 * PITCH] + a * x15 + b * y15
-        lanes[i] = _folded(
-            x0 * x0, x1 * x1, x2 * x2, x3 * x3, x4 * x4, x5 * x5, x6 * x6, x7 * x7,
-            x8 * x8, x9 * x9, x10 * x10, x11 * x11, x12 * x12, x13 * x13, x14 * x14, x15 * x15,
-        )  # fmt: skip
-        others[i] = _folded(
-            y0 * y0, y1 * y1, y2 * y2, y3 * y3, y4 * y4, y5 * y5, y6 * y6, y7 * y7,
-            y8 * y8, y9 * y9, y10 * y10, y11 * y11, y12 * y12, y13 * y13, y14 * y14, y15 * y15,
-        )  # fmt: skip
-
-
-@njit(**STRICT)
-def _take_heard(x, scale, voice, total, heard, lanes):
-    """The same as `_take`, and heard += voice x."""
-    for i in range(LANES):
-        x0, x1 = np.float64(x[i]), np.float64(x[i + PITCH])
-        x2, x3 = np.float64(x[i + 2 * PITCH]), np.float64(x[i + 3 * PITCH])
-        x4, x5 = np.float64(x[i + 4 * PITCH]), np.float64(x[i + 5 * PITCH])
-        x6, x7 = np.float64(x[i + 6 * PITCH]), np.float64(x[i + 7 * PITCH])
-        x8, x9 = np.float64(x[i + 8 * PITCH]), np.float64(x[i + 9 * PITCH])
-        x10, x11 = np.float64(x[i + 10 * PITCH]), np.float64(x[i + 11 * PITCH])
-        x12, x13 = np.float64(x[i + 12 * PITCH]), np.float64(x[i + 13 * PITCH])
-        x14, x15 = np.float64(x[i + 14 * PITCH]), np.float64(x[i + 15 * PITCH])
-        total[i] += scale * x0
-        total[i + PITCH] += scale * x1
-        total[i + 2 * PITCH] += scale * x2
-        total[i + 3 * PITCH] += scale * x3
-        total[i + 4 * PITCH] += scale * x4
-        total[i + 5 * PITCH] += scale * x5
-        total[i + 6 * PITCH] += scale * x6
-        total[i + 7 * PITCH] += scale * x7
-        total[i + 8 * PITCH] += scale * x8
-        total[i + 9 * PITCH] += scale * x9
-        total[i + 10 * PITCH] += scale * x10
-        total[i + 11 * PITCH] += scale * x11
-        total[i + 12 * PITCH] += scale * x12
-        total[i + 13 * PITCH] += scale * x13
-        total[i + 14 * PITCH] += scale * x14
-        total[i + 15 * PITCH] += scale * x15
-        heard[i] += voice * x0
-        heard[i + PITCH] += voice * x1
-        heard[i + 2 * PITCH] += voice * x2
-        heard[i + 3 * PITCH] += voice * x3
-        heard[i + 4 * PITCH] += voice * x4
-        heard[i + 5 * PITCH] += voice * x5
-        heard[i + 6 * PITCH] += voice * x6
-        heard[i + 7 * PITCH] += voice * x7
-        heard[i + 8 * PITCH] += voice * x8
-        heard[i + 9 * PITCH] += voice * x9
-        heard[i + 10 * PITCH] += voice * x10
-        heard[i + 11 * PITCH] += voice * x11
-        heard[i + 12 * PITCH] += voice * x12
-        heard[i + 13 * PITCH] += voice * x13
-        heard[i + 14 * PITCH] += voice * x14
-        heard[i + 15 * PITCH] += voice * x15
-        lanes[i] = _folded(
-            x0 * x0, x1 * x1, x2 * x2, x3 * x3, x4 * x4, x5 * x5, x6 * x6, x7 * x7,
-            x8 * x8, x9 * x9, x10 * x10, x11 * x11, x12 * x12, x13 * x13, x14 * x14, x15 * x15,
-        )  # fmt: skip
-
-
-@njit(**STRICT)
-def _dot(x, y, lanes):
-    """The products x y of each lane folded."""
-    for i in range(LANES):
-        x0, y0 = np.float64(x[i]), np.float64(y[i])
-        x1, y1 = np.float64(x[i + PITCH]), np.float64(y[i + PITCH])
-        x2, y2 = np.float64(x[i + 2 * PITCH]), np.float64(y[i + 2 * PITCH])
-        x3, y3 = np.float64(x[i + 3 * PITCH]), np.float64(y[i + 3 * PITCH])
-        x4, y4 = np.float64(x[i + 4 * PITCH]), np.float64(y[i + 4 * PITCH])
-        x5, y5 = np.float64(x[i + 5 * PITCH]), np.float64(y[i + 5 * PITCH])
-        x6, y6 = np.float64(x[i + 6 * PITCH]), np.float64(y[i + 6 * PITCH])
-        x7, y7 = np.float64(x[i + 7 * PITCH]), np.float64(y[i + 7 * PITCH])
-        x8, y8 = np.float64(x[i + 8 * PITCH]), np.float64(y[i + 8 * PITCH])
-        x9, y9 = np.float64(x[i + 9 * PITCH]), np.float64(y[i + 9 * PITCH])
-        x10, y10 = np.float64(x[i + 10 * PITCH]), np.float64(y[i + 10 * PITCH])
-        x11, y11 = np.float64(x[i + 11 * PITCH]), np.float64(y[i + 11 * PITCH])
-        x12, y12 = np.float64(x[i + 12 * PITCH]), np.float64(y[i + 12 * PITCH])
-        x13, y13 = np.float64(x[i + 13 * PITCH]), np.float64(y[i + 13 * PITCH])
-        x14, y14 = np.float64(x[i + 14 * PITCH]), np.float64(y[i + 14 * PITCH])
-        x15, y15 = np.float64(x[i + 15 * PITCH]), np.float64(y[i + 15 * PITCH])
-        lanes[i] = _folded(
-            x0 * y0, x1 * y1, x2 * y2, x3 * y3, x4 * y4, x5 * y5, x6 * y6, x7 * y7,
-            x8 * y8, x9 * y9, x10 * y10, x11 * y11, x12 * y12, x13 * y13, x14 * y14, x15 * y15,
-        )  # fmt: skip
-
-
-@njit(**STRICT)
-def _dot_two(x, y, z, lanes, others):
-    """The products x z, and y z."""
-    for i in range(LANES):
-        x0, y0 = np.float64(x[i]), np.float64(y[i])
-        x1, y1 = np.float64(x[i + PITCH]), np.float64(y[i + PITCH])
-        x2, y2 = np.float64(x[i + 2 * PITCH]), np.float64(y[i + 2 * PITCH])
-        x3, y3 = np.float64(x[i + 3 * PITCH]), np.float64(y[i + 3 * PITCH])
-        x4, y4 = np.float64(x[i + 4 * PITCH]), np.float64(y[i + 4 * PITCH])
-        x5, y5 = np.float64(x[i + 5 * PITCH]), np.float64(y[i + 5 * PITCH])
-        x6, y6 = np.float64(x[i + 6 * PITCH]), np.float64(y[i + 6 * PITCH])
-        x7, y7 = np.float64(x[i + 7 * PITCH]), np.float64(y[i + 7 * PITCH])
-        x8, y8 = np.float64(x[i + 8 * PITCH]), np.float64(y[i + 8 * PITCH])
-        x9, y9 = np.float64(x[i + 9 * PITCH]), np.float64(y[i + 9 * PITCH])
-        x10, y10 = np.float64(x[i + 10 * PITCH]), np.float64(y[i + 10 * PITCH])
-        x11, y11 = np.float64(x[i + 11 * PITCH]), np.float64(y[i + 11 * PITCH])
-        x12, y12 = np.float64(x[i + 12 * PITCH]), np.float64(y[i + 12 * PITCH])
-        x13, y13 = np.float64(x[i + 13 * PITCH]), np.float64(y[i + 13 * PITCH])
-        x14, y14 = np.float64(x[i + 14 * PITCH]), np.float64(y[i + 14 * PITCH])
-        x15, y15 = np.float64(x[i + 15 * PITCH]), np.float64(y[i + 15 * PITCH])
-        z0, z1 = np.float64(z[i]), np.float64(z[i + PITCH])
-        z2, z3 = np.float64(z[i + 2 * PITCH]), np.float64(z[i + 3 * PITCH])
-        z4, z5 = np.float64(z[i + 4 * PITCH]), np.float64(z[i + 5 * PITCH])
-        z6, z7 = np.float64(z[i + 6 * PITCH]), np.float64(z[i + 7 * PITCH])
-        z8, z9 = np.float64(z[i + 8 * PITCH]), np.float64(z[i + 9 * PITCH])
-        z10, z11 = np.float64(z[i + 10 * PITCH]), np.float64(z[i + 11 * PITCH])
-        z12, z13 = np.float64(z[i + 12 * PITCH]), np.float64(z[i + 13 * PITCH])
-        z14, z15 = np.float64(z[i + 14 * PITCH]), np.float64(z[i + 15 * PITCH])
-        lanes[i] = _folded(
-            x0 * z0, x1 * z1, x2 * z2, x3 * z3, x4 * z4, x5 * z5, x6 * z6, x7 * z7,
-            x8 * z8, x9 * z9, x10 * z10, x11 * z11, x12 * z12, x13 * z13, x14 * z14, x15 * z15,
-        )  # fmt: skip
-        others[i] = _folded(
-            y0 * z0, y1 * z1, y2 * z2, y3 * z3, y4 * z4, y5 * z5, y6 * z6, y7 * z7,
-            y8 * z8, y9 * z9, y10 * z10, y11 * z11, y12 * z12, y13 * z13, y14 * z14, y15 * z15,
-        )  # fmt: skip
-
-
-@njit(**STRICT)
-def _dot_all(windows, z, lanes, start):
-    """The products x z of each of several x."""
-    count = len(windows)
-    for k in range(0, count - 1, 2):
-        _dot_two(windows[k], windows[k + 1], z, lanes[k, start:], lanes[k + 1, start:])
-    if count % 2:
-        _dot(windows[count - 1], z, lanes[count - 1, start:])
-
-
-@njit(**STRICT)
-def _rounded(total, window):
-    """Rounds a window once, to float32."""
-    for i in range(WINDOW):
-        window[i] = np.float32(total[i])
-
-
-@njit(**STRICT)
-def _spread(window, out):
-    """Puts a window's rows where they belong."""
-    for row in range(ROWS):
-        for i in range(LANES):
-            out[row * ROW + i] = window[row * PITCH + i]
+    return signature, code
 
 
 @njit(**STRICT)
@@ -291,97 +215,108 @@ def _halved(lanes):
 
 
 @njit(**STRICT)
-def _touch(addresses, start, stop):
-    """Reads a value of each cache line of a block in order: rows far apart would come slowly."""
-    seen = np.uint16(0)
-    for k in range(len(addresses)):
-        x = carray(_pointer(addresses[k] + np.uint64(start), np.uint16), (stop - start) // 2)
-        for i in range(0, len(x), LINE_BYTES // 2):
-            seen = max(seen, x[i])
-    return seen
+def _add(addresses, item, scales, voices, history, out, sums):
+    """The blocks of deltas of one item type.
 
-
-@njit(**STRICT)
-def _fetch(address, first, item_bytes, window):
-    """A window of a delta: of float32 elements, or of bf16 ones, the upper halves of such."""
-    at = address + np.uint64(first) * np.uint64(item_bytes)
-    if item_bytes == 2:
-        _gather(carray(_pointer(at, np.uint16), BLOCK_ELEMENTS), window)
-    else:
-        _gather(carray(_pointer(at, np.float32), BLOCK_ELEMENTS), window)
-
-
-@njit(**STRICT)
-def _add_window(addresses, first, item_bytes, scales, windows, total, lanes, start):
-    """A window of each delta, added up. None is needed again: two places do for all of them."""
-    count = len(addresses)
-    total[:] = -0.0  # it changes nothing it is added to; 0.0 would change a -0.0
-    for k in range(0, count - 1, 2):
-        _fetch(addresses[k], first, item_bytes, windows[0])
-        _fetch(addresses[k + 1], first, item_bytes, windows[1])
-        a, b = scales[k], scales[k + 1]
-        _take_two(windows[0], windows[1], a, b, total, lanes[k, start:], lanes[k + 1, start:])
-    if count % 2:
-        _fetch(addresses[count - 1], first, item_bytes, windows[0])
-        _take(windows[0], scales[count - 1], total, lanes[count - 1, start:])
-
-
-@njit(**STRICT)
-def _hear_window(addresses, first, item_bytes, scales, voices, windows, total, heard, lanes, start):
-    """The same, with the sum by voices; each window is kept."""
-    total[:], heard[:] = -0.0, -0.0
-    for k in range(len(addresses)):
-        _fetch(addresses[k], first, item_bytes, windows[k])
-        _take_heard(windows[k], scales[k], voices[k], total, heard, lanes[k, start:])
+    While half the rows of a block are added up, the other half, and then half of the next block,
+    are fetched in order: rows read side by side, far apart, would come slowly.
+    """
+    count, single = len(addresses), np.float32(0)
+    heard, lanes = np.empty(BLOCK_ELEMENTS, np.float32), np.empty((sums.shape[1], ROW))
+    past = np.full(1, history.ctypes.data, np.uint64)
+    for block in range(len(out) // BLOCK_ELEMENTS):
+        start = block * BLOCK_ELEMENTS
+        for odd in range(2):
+            for at in range(0, ROW, LANES):
+                within = odd * ROW + at
+                first, done = start + within, at // LANES * PATCH
+                ahead = start + (BLOCK_ELEMENTS if odd else ROW) + done // ROW * PITCH + done % ROW
+                g, own = out[first:], lanes[count:, at:]
+                _weigh(addresses, item, first, ahead, scales, g, own, lanes[:, at:], odd)
+                if len(voices):  # the sum S by voices, <S, S> and <x, S>; see `direction.Listener`
+                    s, own = heard[within:], lanes[count + 1 :, at:]
+                    _weigh(addresses, item, first, 0, voices, s, own, None, odd)
+                    _multiply(addresses, item, first, s, own[1:], odd)
+                if len(history):
+                    h, own = history[first:], lanes[2 * count + 2 :, at:]
+                    _multiply(past, single, first, h, own, odd)
+                    _multiply(addresses, item, first, h, own[1:], odd)
+        for row in range(sums.shape[1]):
+            sums[block, row] = _halved(lanes[row])
 
 
 _ADD = [
     types.none(
         read(types.uint64), types.int64, read(types.float64), read(types.float64), FLOATS,
-        written(types.float32), written(types.float64, 2), written(types.uint16),
+        written(types.float32), written(types.float64, 2),
     )
 ]  # fmt: skip
 
 
 @kept(_ADD)
-def add_blocks(addresses, item_bytes, scales, voices, history, out, sums, seen):
-    """Whole blocks of `add_piece`; `seen` is told of the bytes, so that these are looked at."""
-    count = len(addresses)
-    total, heard, own = np.zeros(WINDOW), np.zeros(WINDOW), np.zeros(WINDOW, np.float32)
-    windows = np.zeros((max(count, 2), WINDOW), np.float32)
-    lanes = np.empty((sums.shape[1], ROW))
-    blocks, block_bytes = len(out) // BLOCK_ELEMENTS, BLOCK_ELEMENTS * item_bytes
-    seen[0] = _touch(addresses, 0, block_bytes)
-    for block in range(blocks):
-        if block + 1 < blocks:
-            seen[0] = _touch(addresses, (block + 1) * block_bytes, (block + 2) * block_bytes)
-        for start in range(0, ROW, LANES):
-            first = block * BLOCK_ELEMENTS + start
-            if len(voices):
-                _hear_window(
-                    addresses,
-                    first,
-                    item_bytes,
-                    scales,
-                    voices,
-                    windows,
-                    total,
-                    heard,
-                    lanes,
-                    start,
-                )
-            else:
-                _add_window(addresses, first, item_bytes, scales, windows, total, lanes, start)
-            _rounded(total, own)
-            _spread(own, out[first:])
-            _dot(own, own, lanes[count, start:])
-            if len(voices):  # the sum S by voices, <S, S> and <x, S>; see `direction.Listener`
-                _rounded(heard, own)
-                _dot(own, own, lanes[count + 1, start:])
-                _dot_all(windows[:count], own, lanes[count + 2 : 2 * count + 2], start)
-            if len(history):
-                _gather(history[first:], own)
-                _dot(own, own, lanes[2 * count + 2, start:])
-                _dot_all(windows[:count], own, lanes[2 * count + 3 :], start)
-        for row in range(sums.shape[1]):
-            sums[block, row] = _halved(lanes[row])
+def add_blocks(addresses, item_bytes, scales, voices, history, out, sums):
+    """Whole blocks of `compiled.add_piece`."""
+    if item_bytes == 2:
+        _add(addresses, np.uint16(0), scales, voices, history, out, sums)
+    else:
+        _add(addresses, np.float32(0), scales, voices, history, out, sums)
+
+
+def _stepping(lanes):
+    """The outer step on elements [first, last), so many at a time; 0, or NaN if not all is finite.
+
+    b' = f32(mu b + g), d = f32(g + mu b'), p' = f32(p - lr d); see `outer.outer_chunk`.
+    """
+
+    @intrinsic
+    def step(typing, first, last, parameter, momentum, gradient, stepped, factor, rate, decay):
+        signature = types.float32(
+            first, last, parameter, momentum, gradient, stepped, factor, rate, decay
+        )
+
+        def code(context, builder, signature, arguments):
+            v = _Vectors(context, builder, lanes)
+            first, last, *arrays, factor, rate, decay = arguments
+            starts = [v.start(*pair) for pair in zip(signature.args[2:6], arrays, strict=True)]
+            factor, mu, minus_lr = v.all(factor), v.all(decay), v.all(builder.fneg(rate))
+            lost = cgutils.alloca_once_value(builder, v.single([0.0] * lanes))
+            with cgutils.for_range_slice(builder, first, last, _ADDRESS(lanes)) as (i, _):
+                at_p, at_b, at_g, at_stepped = (v.at(one, i, _SINGLE_BYTES) for one in starts)
+                g = v.wide(builder.fmul(v.singles(at_g), factor))
+                b = v.rounded(v.plus(mu, v.wide(v.singles(at_b)), g))
+                d = v.rounded(v.plus(mu, v.wide(b), g))
+                p = v.rounded(v.plus(minus_lr, v.wide(d), v.wide(v.singles(at_p))))
+                v.store(b, at_g, _SINGLE_BYTES)
+                v.store(p, at_stepped, _SINGLE_BYTES)
+                nothing = builder.fmul(p, v.single([0.0] * lanes))  # NaN where p is not finite
+                builder.store(builder.fadd(builder.load(lost), nothing), lost)
+            total = ir.FloatType()(0.0)
+            for lane in range(lanes):
+                one = builder.extract_element(builder.load(lost), _FLAG(lane))
+                total = builder.fadd(total, one)
+            return total
+
+        return signature, code
+
+    return step
+
+
+_step_lanes, _step_one = _stepping(LANES), _stepping(1)
+
+_STEP = [
+    types.boolean(
+        FLOATS, FLOATS, written(types.float32), written(types.float32),
+        types.float32, types.float64, types.float64,
+    )
+]  # fmt: skip
+
+
+@kept(_STEP)
+def step_all(parameter, momentum, gradient, stepped, factor, rate, decay):
+    """`compiled.step_piece`: whether all parameters are finite."""
+    count = len(parameter)
+    whole = count - count % LANES
+    arrays = parameter, momentum, gradient, stepped
+    lost = _step_lanes(0, whole, *arrays, factor, rate, decay)
+    lost += _step_one(whole, count, *arrays, factor, rate, decay)
+    return lost == 0.0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodiloco.merge import adding, definition
-from decodiloco.merge.compiled import Coded
+from decodiloco.merge.compiled import Coded, step_piece
 from decodiloco.merge.crew import Crew
 from decodiloco.merge.direction import Heard
 from decodiloco.merge.exact import BLOCK_ELEMENTS, CHUNK_ELEMENTS, Floats, rounded
 from decodiloco.merge.places import Whole, pieces
 from decodiloco.merge.rules import Plan, Sums
+from decodiloco.merge.self_test import KNOWN_ANSWER
 from decodiloco.store.codecs import decode
 
 SIZES = (
@@ -143,6 +148,35 @@ def test_what_is_not_finite_shows_in_its_sum_of_squares(codec: str, at: int, val
     total, _ = adding.add_up(streams, plan, Whole(np.empty(size, np.float32)), Crew())
 
     assert total.found[0] == size and not np.isfinite(total.found[1])
+
+
+@pytest.mark.parametrize("at", [0, 15, 16, 31, 32, 38])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_parameter_that_is_not_finite_after_a_step_is_told(at: int, value: float) -> None:
+    momentum, gradient, stepped = np.ones((3, 39), np.float32)  # two vectors of lanes, and a rest
+    parameter = np.ones(39, np.float32)
+    rates = (rounded(0.7), rounded(0.9))
+    assert step_piece(parameter, momentum, gradient, 1.0, rates, stepped)
+
+    parameter[at] = value
+
+    assert not step_piece(parameter, momentum, gradient, 1.0, rates, stepped)
+
+
+@pytest.mark.long
+def test_a_cpu_without_wide_vectors_gives_the_same_bits(tmp_path: Path) -> None:
+    plain = {
+        "NUMBA_CPU_NAME": "generic",
+        "NUMBA_CPU_FEATURES": "",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    program = "from decodiloco.merge import compiled, self_test; print(self_test.self_test().hex())"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | plain, capture_output=True, text=True
+    )
+
+    assert done.stdout.strip() == KNOWN_ANSWER, done.stderr
 
 
 def test_each_pair_of_a_block_meets_where_the_definition_says() -> None:
