@@ -303,6 +303,7 @@ def keys(
     syncers: Annotated[list[str] | None, _wanted_option("syncer")] = None,
     evaluators: Annotated[list[str] | None, _wanted_option("evaluator")] = None,
     viewers: Annotated[list[str] | None, _wanted_option("viewer")] = None,
+    mergers: Annotated[list[str] | None, _wanted_option("merger")] = None,
     leaves: Annotated[
         list[str] | None,
         typer.Option(
@@ -336,6 +337,7 @@ def keys(
     wanted += [room.Wanted("syncer", text) for text in syncers or ()]
     wanted += [room.Wanted("evaluator", text) for text in evaluators or ()]
     wanted += [room.Wanted("viewer", text) for text in viewers or ()]
+    wanted += [room.Wanted("merger", text) for text in mergers or ()]
     wanted += [room.Wanted("leaf", text) for text in leaves or ()]
     if s3_policies:
         if wanted or apply:

@@ -68,7 +68,10 @@ async def measure_server(config: Config) -> Measured:
         else:
             told = [f"{connection.address} knows us as {identity}"]
         run, mirror = config.run, None
-        if last := await _last(connection, run.name):
+        if identity is not None and identity.role == "merger":
+            await _check_pulse(connection, run.name)
+            told.append("it may hear syncers, and has no more to ask")
+        elif last := await _last(connection, run.name):
             mirror, how = await mirror_told(connection, run.name)
             told.append(await _check_run(connection, config, last, mirror is not None) + how)
         else:
@@ -132,7 +135,7 @@ async def _check_run(connection: Connection, config: Config, last: int, is_mirro
 async def _check_pulse(connection: Connection, run: str) -> None:
     """Whether heartbeats may be listened to."""
     link = await connection.wire.link()
-    pulse = pulse_subject(run, "learner", "doctor-listens")
+    pulse = pulse_subject(run, "syncer", "doctor-listens")
     mailbox = await link.listen(pulse, 1)
     await mailbox.take(0.1)
     await link.hang_up(mailbox)

@@ -32,12 +32,12 @@ async def round_trips(
 ) -> dict[str, float]:
     """Median seconds of a request to each region that is elsewhere; from a region, to the hub.
 
-    Empty where the server is in no domain, and for who may not ask: a learner, an evaluator and a
-    viewer. Raises ServerUnreachable for a region that does not answer.
+    Empty where the server is in no domain, and for who may not ask: a learner, an evaluator, a
+    viewer and a merger. Raises ServerUnreachable for a region that does not answer.
     """
     identity = connection.identity
     here = (await connection.wire.link()).client.domain
-    if not here or (identity is not None and identity.outside):
+    if not here or (identity is not None and (identity.outside or identity.role == "merger")):
         return {}
     others = [mirror.domain] if mirror else [region for region in regions if region != here]
     trips = {}

@@ -14,6 +14,9 @@ from streams.permissions import Identity, domains_of, heard_by, rights_of, servi
 
 Roster = Mapping[str, Identity]  # by public key
 
+# To what was asked: one message, and none to what nobody waits for any more.
+ANSWERS = {"max": 1, "expires": "1m"}
+
 
 def accounts_text(run: str, roster: Roster) -> str:
     """The accounts of one run: its own, and one for each identity that lives outside."""
@@ -77,14 +80,17 @@ def _imports(identity: Identity, domains: Collection[str]) -> list[str]:
 
 def _user(key: str, identity: Identity, domains: Collection[str]) -> str:
     rights = rights_of(identity, domains)
-    publish = {"allow": list(rights.publish)}
-    if rights.never:
-        publish["deny"] = list(rights.never)
-    user = {
-        "nkey": key,
-        "permissions": {"publish": publish, "subscribe": {"allow": list(rights.subscribe)}},
+    permissions: dict[str, Any] = {
+        "publish": _list(rights.publish, rights.never),
+        "subscribe": _list(rights.subscribe, rights.unheard),
     }
-    return _text(user)
+    if rights.answers:
+        permissions["allow_responses"] = ANSWERS
+    return _text({"nkey": key, "permissions": permissions})
+
+
+def _list(allow: Sequence[str], deny: Sequence[str]) -> dict[str, list[str]]:
+    return {"allow": list(allow), **({"deny": list(deny)} if deny else {})}
 
 
 def _text(value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 from streams.connection import Wire
 from streams.link import Message, Silent
+from streams.permissions import pulses_for
 from streams.pulse import LISTENER_BEATS_MAX, Beat, decode_beat, encode_beat
 from streams.subjects import checked, pulse_subject
 
@@ -30,7 +31,8 @@ class NatsPulse:
             return
 
     async def listen(self) -> AsyncGenerator[Beat, None]:
-        subject = f"pulse.{self.run}.*.*"
+        key = self._wire.door.key
+        subject = pulses_for(self.run, key.identity if key else None)
         while True:
             link = await self._wire.link(None)
             try:

@@ -3,7 +3,7 @@
 A learner, an evaluator and a viewer live *outside*: each in an account of its own, into which
 the run's account lets only what is listed here. Permissions on subjects would not be enough: a
 server sends its answer to whatever reply subject a request names, the tape's among them, and
-only the border of an account bends that reply back. Operator and syncers live inside.
+only the border of an account bends that reply back. Operator, syncers and mergers live inside.
 
 Knows subjects and API calls; neither keys nor how a server's configuration is written.
 """
@@ -27,12 +27,13 @@ from streams.subjects import (
     checked,
     inbox_stream,
     inbox_subject,
+    merge_subject,
     pulse_subject,
     tape_filters,
     tape_stream,
 )
 
-Role = Literal["learner", "evaluator", "viewer", "syncer", "operator", "leaf"]
+Role = Literal["learner", "evaluator", "viewer", "syncer", "merger", "operator", "leaf"]
 
 ROLES: tuple[Role, ...] = get_args(Role)
 OUTSIDE: tuple[Role, ...] = ("learner", "evaluator", "viewer")
@@ -106,12 +107,16 @@ class Service:
 class Rights:
     """What a user may publish and subscribe to, in its own account; all else is refused.
 
-    `never`: what it may not publish, though `publish` allows it.
+    `never`: what it may not publish, though `publish` allows it; `unheard`: what it may not
+    subscribe to, though `subscribe` allows it. With `answers` it may also publish, once each, to
+    the reply subjects of what it hears: whoever may speak to it chooses where to.
     """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     never: tuple[str, ...] = ()
+    unheard: tuple[str, ...] = ()
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +143,15 @@ def rights_of(identity: Identity, domains: Collection[str] = ()) -> Rights:
     `domains`: the regions whose inbox is in a JetStream domain of its own.
     """
     listens = f"{identity.inbox_prefix}.>"
-    pulses = f"pulse.{identity.run}.*.*"
+    pulses = pulses_for(identity.run, identity)
     if identity.role == "operator":
         return Rights((EVERYTHING,), (EVERYTHING,))
     if identity.role == "syncer":
         return Rights(_of_syncer(identity, domains), (listens, pulses))
+    if identity.role == "merger":
+        asked = merge_subject(identity.run, identity.id)
+        beats = pulse_subject(identity.run, identity.role, identity.id)
+        return Rights((beats,), (listens, asked, pulses), answers=True)
     if identity.role == "leaf":
         return _of_leaf(identity)
     asks = tuple(service.outside for service in services_of(identity))
@@ -198,6 +207,12 @@ def heard_by(identity: Identity) -> tuple[str, ...]:
             return ()
 
 
+def pulses_for(run: str, identity: Identity | None) -> str:
+    """What one listens to for heartbeats: a merger to syncers', else to all that it is let hear."""
+    heard = "syncer" if identity is not None and identity.role == "merger" else "*"
+    return f"pulse.{run}.{heard}.*"
+
+
 def readers_of(identity: Identity) -> tuple[Reader, ...]:
     """The consumers that are made for a learner: one to follow, one to look things up."""
     if identity.role != "learner":
@@ -230,7 +245,7 @@ def mirror_subject(run: str, region: str) -> str:
 
 
 def _of_syncer(identity: Identity, domains: Collection[str]) -> tuple[str, ...]:
-    """It writes the tape, and reads tape and inboxes by consumers that it makes for itself."""
+    """It writes the tape, reads it and inboxes by consumers that it makes, and asks mergers."""
     run, tape = identity.run, tape_stream(identity.run)
     inboxes = [(_api(each, domains), inbox_stream(run, each)) for each in identity.regions]
     calls = [f"{API}.STREAM.MSG.GET.{tape}"]
@@ -241,29 +256,35 @@ def _of_syncer(identity: Identity, domains: Collection[str]) -> tuple[str, ...]:
             f"{api}.CONSUMER.MSG.NEXT.{stream}.*",
             f"{api}.CONSUMER.DELETE.{stream}.*",
         ]
-    return (f"tape.{run}.>", pulse_subject(run, identity.role, identity.id), *calls)
+    beats = pulse_subject(run, identity.role, identity.id)
+    return (f"tape.{run}.>", beats, f"merge.{run}.*", *calls)
 
 
 def _of_leaf(identity: Identity) -> Rights:
     """What passes between the hub and a region's server, which a thief may have taken over.
 
     Out of the region come answers to what it was asked, heartbeats of its learners, and what its
-    mirror asks. Never a fact, a word for another region, or a syncer's heartbeat; and the hub's
-    streams and consumers are neither made nor removed from there.
+    mirror asks. Never a fact, a word for another region, or a heartbeat of a syncer or a merger;
+    and the hub's streams and consumers are neither made nor removed from there. What a merger is
+    asked does not come by: it answers to wherever it is told, and who has read a question could
+    answer it first.
     """
     run = identity.run
+    merges = f"merge.{run}.>"
     never = (
         f"tape.{run}.>",
         f"in.{run}.>",
         f"mirror.{run}.>",
         f"pulse.{run}.syncer.*",
+        f"pulse.{run}.merger.*",
+        merges,
         f"{API}.>",
         f"{domain_api('*')}.STREAM.>",
         f"{domain_api('*')}.CONSUMER.CREATE.>",
         f"{domain_api('*')}.CONSUMER.DURABLE.>",
         f"{domain_api('*')}.CONSUMER.DELETE.>",
     )
-    return Rights((EVERYTHING,), (EVERYTHING,), never)
+    return Rights((EVERYTHING,), (EVERYTHING,), never, unheard=(merges,))
 
 
 def _api(region: str, domains: Collection[str]) -> str:

@@ -85,6 +85,9 @@ def _prefixes(identity: Identity) -> tuple[tuple[str, ...], tuple[str, ...]]:
             return (of["opening"], of["global"]), ()
         case "viewer":
             return (of["run"],), ()
+        case "merger":
+            made = ("global", "outer", "report")
+            return tuple(of[kind] for kind in ("delta", *made)), tuple(of[kind] for kind in made)
         case "syncer":
             made = ("global", "outer", "report", "snapshot", "archive")
             return (of["run"],), tuple(of[kind] for kind in made)

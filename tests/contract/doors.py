@@ -69,9 +69,10 @@ def shut(
     tables: dict[str, object] | None = None,
     learners: Sequence[str] = LEARNERS,
     doors: str = "",
+    mergers: Sequence[str] = (),
 ) -> Iterator[Doors]:
     """A server in a folder that lets in who has a key, with further lines of configuration."""
-    config, keys = _made(folder, tables or {"name": "shut"}, learners)
+    config, keys = _made(folder, tables or {"name": "shut"}, learners, mergers)
     server = NatsServer.start(folder / "nats", doors=INCLUDED + doors)
     try:
         yield Doors(config, server, keys)
@@ -87,11 +88,17 @@ def three_shut(folder: Path) -> Iterator[Doors]:
         yield Doors(config, trio, keys)
 
 
-def _made(folder: Path, tables: dict[str, object], learners: Sequence[str]) -> tuple[Config, Path]:
+def _made(
+    folder: Path,
+    tables: dict[str, object],
+    learners: Sequence[str],
+    mergers: Sequence[str] = (),
+) -> tuple[Config, Path]:
     """A run's config and its keys, and in `nats` what its servers must know of them."""
     config = parse_config({"run": tables, "here": {"store": f"file://{folder}/blobs"}})
     keys = folder / "keys"
-    make_keys(config, keys, [Wanted("learner", each) for each in learners])
+    wanted = [Wanted("learner", each) for each in learners]
+    make_keys(config, keys, [*wanted, *(Wanted("merger", each) for each in mergers)])
     (folder / "nats").mkdir()
     shutil.copy(keys / ACCOUNTS, folder / "nats")
     return config, keys

@@ -26,7 +26,7 @@ TAPE, INBOX = "TAPE_shut", "IN_shut_home"
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     """A run with three facts on its tape and one word in its inbox."""
-    with shut(tmp_path_factory.mktemp("doors")) as made:
+    with shut(tmp_path_factory.mktemp("doors"), mergers=("m1",)) as made:
         asyncio.run(_begin(made))
         yield made
 
@@ -93,6 +93,9 @@ PUBLISH = {
     "write its own part of the tape": "tape.shut.learner.a.delta_refused",
     "pose as the syncer": "pulse.shut.syncer.s1",
     "beat as another": "pulse.shut.learner.b",
+    "beat as another merger": "pulse.shut.merger.m2",
+    "ask a merger": "merge.shut.m1",
+    "ask another merger": "merge.shut.m2",
     "acknowledge for another": f"$JS.ACK.{TAPE}.learner_b.1.1.1.1.0",
     "answer the syncer": "_INBOX_syncer_s1.x.1",
     "answer another": "_INBOX_learner_b.x.1",
@@ -111,11 +114,13 @@ LISTEN = {
     "hear the inbox": "in.shut.home.>",
     "hear the tape": "tape.shut.>",
     "hear everything": ">",
+    "hear what another merger is asked": "merge.shut.m2",
+    "hear what every merger is asked": "merge.shut.*",
     "hear what JetStream tells": "$JS.EVENT.>",
 }
 
 
-@pytest.mark.parametrize("who", ["learner-a", "viewer"])
+@pytest.mark.parametrize("who", ["learner-a", "viewer", "merger-m1"])
 def test_what_is_forbidden_is_refused_and_named_at_once(doors: Doors, who: str) -> None:
     async def refused(connection: Connection, subject: str, payload: bytes) -> None:
         link = await connection.wire.link()

@@ -25,7 +25,9 @@ MODEL = {"layers": 1, "width": 8, "heads": 1, "context": 16}
 @pytest.fixture(scope="module")
 def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     with shut(
-        tmp_path_factory.mktemp("doors"), {"name": "shut", "fragments": 2, "model": MODEL}
+        tmp_path_factory.mktemp("doors"),
+        {"name": "shut", "fragments": 2, "model": MODEL},
+        mergers=("m1",),
     ) as made:
         operator = made.config_of("operator")
         decodiloco.open_run(operator, build(operator.run.model))
@@ -105,13 +107,16 @@ def test_what_a_viewer_may_not_do_is_named(shell: Shell, doors: Doors) -> None:
     assert f"{doors.key('viewer')} (that of viewer viewer of run shut)" in said
 
 
-@pytest.mark.parametrize("name", ["operator", "learner-a", "viewer", "syncer-s1", "evaluator"])
+@pytest.mark.parametrize(
+    "name", ["operator", "learner-a", "viewer", "syncer-s1", "evaluator", "merger-m1"]
+)
 def test_doctor_tries_what_its_key_is_for(shell: Shell, doors: Doors, name: str) -> None:
     setting = f"here.nats_key={doors.key(name)}"
     _, said = shell.types("doctor", "--config", str(shell.config), "--json", "--set", setting)
     (server,) = [one for one in json.loads(said)["checks"] if one["name"] == "server"]
     assert server["ok"], server
-    assert "run shut is open" in server["told"]
+    merger = "knows us as merger m1 of run shut; it may hear syncers"
+    assert (merger if name == "merger-m1" else "run shut is open") in server["told"]
 
 
 def test_status_is_for_whoever_may_read(shell: Shell, doors: Doors, tmp_path: Path) -> None:

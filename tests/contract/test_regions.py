@@ -69,6 +69,7 @@ def geo(folder: Path, is_secure: bool) -> Iterator[Geo]:
         (folder / place).mkdir()
     if keys:
         wanted = [Wanted("learner", "a@east"), Wanted("learner", "h@hub"), Wanted("leaf", "east")]
+        wanted.append(Wanted("merger", "m1"))
         make_keys(config, keys, wanted)
         certify(folder)
         for place, conf in (("hub", "hub"), ("east", "region")):
@@ -209,6 +210,47 @@ def test_a_regions_server_may_not_write_the_tape_nor_remove_it(servers: Geo) -> 
         after = [(await operator.wire.api(f"STREAM.INFO.{each}"))["state"] for each in streams]
         assert [each["last_seq"] for each in after] == [each["last_seq"] for each in before]
         for connection in (operator, thief, inside):
+            await connection.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("servers", [True], ids=["secure"], indirect=True)
+def test_what_a_merger_is_asked_and_its_heartbeat_stay_at_the_hub(servers: Geo) -> None:
+    """A merger answers wherever its asker says, and who reads a question may answer it first."""
+    asked, beats = f"merge.{RUN}.m1", f"pulse.{RUN}.merger.m1"
+    passes = f"pulse.{RUN}.syncer.s1"
+
+    async def story() -> None:
+        syncer = await servers.enter(servers.hub, "syncer-s1")
+        merger = await servers.enter(servers.hub, "merger-m1")
+        thief = await servers.enter(servers.hub, "leaf-east")
+        inside = await servers.enter(servers.east, "operator")
+        links = [await one.wire.link() for one in (syncer, merger, thief, inside)]
+        at_merger = await links[1].listen(asked, 10)
+        at_syncer = await links[0].listen(f"pulse.{RUN}.*.*", 10)
+        everything = [await link.listen(">", 100) for link in links[2:]]
+        for link in links:
+            await link.client.flush()
+        for link in links[2:]:
+            await link.publish(Message(asked, b""), f"tape.{RUN}.run.evil")
+            await link.publish(Message(beats, b""))
+            await link.client.flush()
+        async with asyncio.timeout(READ_SECONDS_MAX):
+            for ear in everything:  # what may pass does so, and after what may not
+                subjects: set[str] = set()
+                while passes not in subjects:
+                    await links[0].publish(Message(asked, b"secret"), "_INBOX_syncer_s1.x.1")
+                    await links[0].publish(Message(passes, b""))
+                    while (message := await ear.take(0.1)) is not None:
+                        if message.data or message.subject == passes:
+                            subjects.add(message.subject)
+                assert asked not in subjects
+        while (message := await at_merger.take(0.2)) is not None:
+            assert message.data == b"secret"
+        while (message := await at_syncer.take(0.2)) is not None:
+            assert message.subject != beats
+        for connection in (syncer, merger, thief, inside):
             await connection.close()
 
     asyncio.run(story())

@@ -22,6 +22,7 @@ FOLDER = "some/folder"
 WHO: tuple[tuple[Role, str], ...] = (
     ("learner", "a"),
     ("syncer", "s1"),
+    ("merger", "m1"),
     ("evaluator", "e"),
     ("viewer", "v"),
 )
@@ -96,6 +97,11 @@ ALLOWED = [
     ("syncer", GET, "r1/delta/b/1/x"),
     ("syncer", DELETE, "r1/delta/a/1/none"),
     ("syncer", DELETE, "r1/snapshot/none"),
+    ("merger", PUT, "r1/global/f0/1-m"),
+    ("merger", PUT, "r1/outer/f0/1-m"),
+    ("merger", PUT, "r1/report/0-m"),
+    ("merger", GET, "r1/delta/b/1/x"),
+    ("merger", GET, "r1/global/f0/0"),
     ("evaluator", GET, "r1/global/f0/0"),
     ("viewer", GET, "r1/delta/a/1/x"),
 ]
@@ -117,6 +123,13 @@ FORBIDDEN = [
     ("syncer", DELETE, "r1/opening/1"),
     ("syncer", DELETE, "r1/archive/1"),
     ("syncer", DELETE, "r2/delta/a/1/x"),
+    ("merger", PUT, "r1/delta/a/1/new"),
+    ("merger", PUT, "r1/snapshot/1-m"),
+    ("merger", PUT, "r1/archive/1-m"),
+    ("merger", PUT, "r2/global/f0/1"),
+    ("merger", GET, "r1/checkpoint/b/1"),
+    ("merger", GET, "r1/opening/1"),
+    ("merger", DELETE, "r1/global/f0/0"),
     ("evaluator", GET, "r1/delta/a/1/x"),
     ("evaluator", PUT, "r1/global/f0/0"),
     ("viewer", PUT, "r1/delta/v/1/x"),

@@ -8,7 +8,9 @@ import stat
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from decodiloco.cli import app
 from decodiloco.config import Config, parse_config
 from decodiloco.errors import ConfigInvalid
 from decodiloco.keys import (
@@ -56,6 +58,20 @@ def test_everybody_gets_a_key_that_only_its_owner_reads(tmp_path: Path) -> None:
             assert key.seed not in (folder / public).read_text()
             assert key.public in (folder / public).read_text()
     assert read_roster(folder, "r1") == {key.public: key.identity for key in keys}
+
+
+def test_a_mergers_key_is_asked_for_as_a_syncers_is(tmp_path: Path) -> None:
+    config, keys = tmp_path / "run.toml", tmp_path / "keys"
+    config.write_text('[run]\nname = "r1"\n[here]\nstore = "file:///nowhere"\n')
+    words = ["keys", str(config), "--out", str(keys), "--merger", "m1", "--merger", "m2"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    for id_ in ("m1", "m2"):
+        place = {"nats_key": str(keys / f"merger-{id_}.nk")}
+        check_key(config_of(**place), "merger", id_)
+        with pytest.raises(PermissionDenied, match="syncer s1 of run r1 may not use the key"):
+            check_key(config_of(**place), "syncer", "s1")
+    with pytest.raises(AskedWrongly, match="only a learner has a region"):
+        make_keys(config_of(), keys, [Wanted("merger", "m3@home")])
 
 
 def test_a_second_time_adds_and_changes_no_key(tmp_path: Path) -> None:
@@ -161,11 +177,11 @@ def test_a_folder_without_keys_and_one_that_cannot_be_made_are_told(tmp_path: Pa
 
 def test_store_policies_follow_the_prefixes_of_the_keys(tmp_path: Path) -> None:
     config = config_of(store="s3://bucket/some/folder")
-    make_keys(config, tmp_path, learners("a"))
+    make_keys(config, tmp_path, [*learners("a"), Wanted("merger", "m1")])
     policies = json.loads(json.dumps(store_policies(config, tmp_path)))
     root = "arn:aws:s3:::bucket/some/folder/r1"
     who = [Path(name).stem for name in FIRST]
-    assert sorted(policies) == sorted([*who, "learner-a", "bucket"])
+    assert sorted(policies) == sorted([*who, "learner-a", "merger-m1", "bucket"])
 
     def may(name: str, action: str) -> list[str]:
         return [
@@ -182,6 +198,10 @@ def test_store_policies_follow_the_prefixes_of_the_keys(tmp_path: Path) -> None:
     assert may("viewer", "GetObject") == [f"{root}/*"]
     assert may("viewer", "PutObject") == may("evaluator", "PutObject") == []
     assert f"{root}/delta/*" not in may("syncer-s1", "PutObject")
+    made = [f"{root}/{kind}/*" for kind in ("global", "outer", "report")]
+    assert may("merger-m1", "PutObject") == made
+    assert may("merger-m1", "GetObject") == [f"{root}/delta/*", *made]
+    assert may("merger-m1", "DeleteObject") == []
     sweeping = ["operator", "syncer-s1", "syncer-s2"]
     assert [name for name in who if may(name, "DeleteObject")] == sweeping
     swept = ("delta", "global", "outer", "report", "checkpoint", "snapshot")

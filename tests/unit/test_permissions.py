@@ -12,11 +12,13 @@ from streams.permissions import (
     ROLES,
     Identity,
     Reader,
+    Rights,
     Role,
     Service,
     check_roster,
     domains_of,
     heard_by,
+    pulses_for,
     readers_of,
     rights_of,
     services_of,
@@ -77,9 +79,9 @@ def test_an_evaluator_reports_and_a_viewer_says_nothing() -> None:
 
 def test_a_syncer_writes_the_tape_and_speaks_under_no_other_name() -> None:
     rights = rights_of(who("syncer", "s1", "home", "far"))
-    assert rights.publish[:2] == ("tape.r1.>", "pulse.r1.syncer.s1")
+    assert rights.publish[:3] == ("tape.r1.>", "pulse.r1.syncer.s1", "merge.r1.*")
     assert not any(right.startswith("in.") for right in rights.publish)
-    calls = {right.removeprefix("$JS.API.") for right in rights.publish[2:]}
+    calls = {right.removeprefix("$JS.API.") for right in rights.publish[3:]}
     streams = ("TAPE_r1", "IN_r1_home", "IN_r1_far")
     made = ("CREATE", "MSG.NEXT", "DELETE")
     assert calls == {
@@ -88,6 +90,25 @@ def test_a_syncer_writes_the_tape_and_speaks_under_no_other_name() -> None:
         *(f"CONSUMER.{call}.{stream}.*" for call in made for stream in streams),
     }
     assert rights_of(who("operator", "o")).publish == (">",)
+    assert not rights.answers
+
+
+def test_a_merger_beats_answers_what_it_is_asked_and_does_nothing_else() -> None:
+    merger = who("merger", "m1", "home", "far")
+    assert not merger.outside and merger.account == "r1"
+    heard = ("_INBOX_merger_m1.>", "merge.r1.m1", "pulse.r1.syncer.*")
+    assert rights_of(merger) == Rights(("pulse.r1.merger.m1",), heard, answers=True)
+    assert pulses_for("r1", merger) == "pulse.r1.syncer.*"
+    assert pulses_for("r1", who("learner", "a")) == pulses_for("r1", None) == "pulse.r1.*.*"
+
+
+def test_only_a_merger_may_answer_and_once_for_a_while() -> None:
+    for role in ROLES:
+        text = accounts_text("r1", {"UX": who(role, "x")})
+        (line,) = [line.strip() for line in text.splitlines() if '"nkey": "UX"' in line]
+        user = json.loads(line.removeprefix("users: [").removesuffix("]"))
+        answers = {"max": 1, "expires": "1m"} if role == "merger" else None
+        assert user["permissions"].get("allow_responses") == answers
 
 
 def test_a_region_with_a_leaf_is_asked_in_its_domain_by_all_but_its_learners() -> None:
@@ -107,10 +128,13 @@ def test_a_regions_server_carries_neither_facts_nor_changes_to_streams() -> None
     rights = rights_of(who("leaf", "far", "far"))
     assert (rights.publish, rights.subscribe) == ((">",), (">",))
     assert {"tape.r1.>", "in.r1.>", "pulse.r1.syncer.*", "$JS.API.>"} <= set(rights.never)
+    assert {"merge.r1.>", "pulse.r1.merger.*"} <= set(rights.never)
+    assert rights.unheard == ("merge.r1.>",)
     for call in ("STREAM", "CONSUMER.CREATE", "CONSUMER.DELETE"):
         assert f"$JS.*.API.{call}.>" in rights.never
     text = accounts_text("r1", {"UA": who("leaf", "far", "far")})
-    assert json.dumps(list(rights.never)) in text
+    for denied in (rights.never, rights.unheard):
+        assert f'"deny": {json.dumps(list(denied))}' in text
 
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role not in ("operator", "leaf")])
@@ -134,7 +158,7 @@ def test_no_two_identities_share_a_name_an_account_or_a_subject() -> None:
 
 
 def test_two_who_would_speak_under_one_id_are_refused() -> None:
-    check_roster([who("learner", "a"), who("viewer", "a"), who("syncer", "a")])
+    check_roster([who(role, "a") for role in ("learner", "viewer", "syncer", "merger")])
     for role in ("evaluator", "operator"):
         with pytest.raises(AskedWrongly, match="learner a of run r1 would speak under one id"):
             check_roster([who("learner", "a"), who(role, "a")])

@@ -19,6 +19,7 @@ def test_streams_and_the_other_subjects_are_named_after_the_run() -> None:
     assert subjects.inbox_stream("r1", "home") == "IN_r1_home"
     assert subjects.inbox_subject("r1", "home", "a", joined()) == "in.r1.home.a.learner_joined"
     assert subjects.pulse_subject("r1", "learner", "a") == "pulse.r1.learner.a"
+    assert subjects.merge_subject("r1", "m1") == "merge.r1.m1"
 
 
 def test_a_follower_reads_all_or_what_one_learner_needs() -> None:
@@ -35,6 +36,7 @@ def test_an_id_that_may_not_stand_in_a_subject_is_refused(name: str) -> None:
         lambda: subjects.inbox_stream("r1", name),
         lambda: subjects.tape_filters("r1", name),
         lambda: subjects.pulse_subject("r1", "learner", name),
+        lambda: subjects.merge_subject("r1", name),
         lambda: subjects.inbox_subject("r1", "home", name, joined()),
     ):
         with pytest.raises(BadName):
