@@ -8,9 +8,9 @@ and when, is not known here.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
+import secrets
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +111,6 @@ class Link:
         self._name = name
         self._on_end = on_end
         self._inbox = ""
-        self._tokens = itertools.count(1)
         self._asked: dict[str, tuple[frozenset[str], asyncio.Future[Msg]]] = {}
         self._mailboxes: list[Mailbox] = []
         self._denied: dict[str, str] = {}
@@ -183,7 +182,7 @@ class Link:
         to any of them counts. Raises Silent without a reply in time, Nobody, and
         PermissionDenied for any of them.
         """
-        token = str(next(self._tokens))
+        token = secrets.token_hex(16)  # else who has heard an answer could make up the next one
         answer: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
         self._asked[token] = (frozenset(item.subject.lower() for item in messages), answer)
         last = messages[-1]

@@ -86,8 +86,8 @@ def _prefixes(identity: Identity) -> tuple[tuple[str, ...], tuple[str, ...]]:
         case "viewer":
             return (of["run"],), ()
         case "merger":
-            made = ("global", "outer", "report")
-            return tuple(of[kind] for kind in ("delta", *made)), tuple(of[kind] for kind in made)
+            merged = (of["global"], of["outer"], of["report"])
+            return (of["delta"], *merged), merged
         case "syncer":
             made = ("global", "outer", "report", "snapshot", "archive")
             return (of["run"],), tuple(of[kind] for kind in made)

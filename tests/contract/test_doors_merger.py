@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -62,6 +63,24 @@ def test_a_merger_answers_a_syncer_once_for_each_question(doors: Doors) -> None:
                 await merger.publish(Message(asked.reply, b"answer to " + question))
                 assert (await answer).data == b"answer to " + question
                 await refused(merger, asked.reply)
+
+    asyncio.run(story())
+
+
+def test_nobody_can_tell_beforehand_where_an_answer_will_go(doors: Doors) -> None:
+    """A region's server hears other answers, and may publish to any inbox."""
+
+    async def story() -> None:
+        async with listening(doors, "syncer-s1") as (syncer, _, mailbox):
+            tokens = set()
+            for _ in range(3):
+                asking = asyncio.ensure_future(syncer.request(Message(ASKED, b"")))
+                asked = await mailbox.take(WAIT_SECONDS)
+                assert asked is not None
+                tokens.add(asked.reply.rpartition(".")[2])
+                asking.cancel()
+            assert len(tokens) == 3
+            assert all(re.fullmatch(r"[0-9a-f]{32}", token) for token in tokens)
 
     asyncio.run(story())
 
