@@ -91,6 +91,8 @@ def test_a_process_with_anothers_key_does_not_start(shell: Shell, doors: Doors) 
         ("learner", "b", "learner-a"),
         ("syncer", "s1", "syncer-s2"),
         ("syncer", "s1", "viewer"),
+        ("syncer", "s1", "merger-m1"),
+        ("merger", "m1", "syncer-s1"),
         ("evaluator", "evaluator", "learner-a"),
         ("open", "", "syncer-s1"),
     ):

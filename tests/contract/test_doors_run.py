@@ -17,6 +17,7 @@ from decodiloco.close import close_run
 from decodiloco.keys import read_roster
 from decodiloco.learner.network import NetworkThread
 from decodiloco.learner.session import Session
+from decodiloco.merger.service import run_merger
 from decodiloco.status import status
 from decodiloco.syncer.service import run_syncer
 from decodiloco.telemetry import configure
@@ -95,12 +96,15 @@ def test_a_whole_run_with_a_key_for_each_and_no_secret_in_sight(
 ) -> None:
     configure()
     torch.manual_seed(0)
-    with shut(tmp_path, tables(tmp_path), doors="debug: true\ntrace: true\n") as doors:
+    trace = "debug: true\ntrace: true\n"
+    with shut(tmp_path, tables(tmp_path), doors=trace, mergers=("m1",)) as doors:
         operator = doors.config_of("operator")
         decodiloco.open_run(operator, build(operator.run.model))
         asyncio.run(doors.open())
-        threads = {name: NetworkThread(name) for name in ("s1", "evaluator", "viewer", "operator")}
+        names = ("m1", "s1", "evaluator", "viewer", "operator")
+        threads = {name: NetworkThread(name) for name in names}
         try:
+            merging = threads["m1"].start(run_merger(doors.config_of("merger-m1"), "m1"))
             syncing = threads["s1"].start(run_syncer(doors.config_of("syncer-s1"), "s1"))
             evaluating = threads["evaluator"].start(
                 run_evaluator(doors.config_of("evaluator"), "evaluator")
@@ -115,7 +119,7 @@ def test_a_whole_run_with_a_key_for_each_and_no_secret_in_sight(
                         step(session, model, optimizer)
                         if session.clock.step >= 6 and closing is None:
                             closing = threads["operator"].start(close_run(address))
-                    for task in (syncing, watching, evaluating):
+                    for task in (syncing, merging, watching, evaluating):
                         if task.done():
                             task.result()
             for session, _, _ in sessions:
@@ -123,6 +127,7 @@ def test_a_whole_run_with_a_key_for_each_and_no_secret_in_sight(
             assert closing is not None and "closing (asked)" in closing.result(LIMIT_SECONDS)
             tape = watching.result(LIMIT_SECONDS)
             evaluating.result(LIMIT_SECONDS)
+            merging.result(LIMIT_SECONDS)
             viewer = Address(doors.url("viewer"), doors.run, operator.here.store)
             report = asyncio.run(status(viewer))
         finally:
@@ -136,6 +141,7 @@ def test_a_whole_run_with_a_key_for_each_and_no_secret_in_sight(
         assert any(isinstance(event, EvaluationReported) for event in events)
         assert not any(event.kind == "message_refused" for event in events)
         _assert_no_secret(doors, tape, json.dumps(report) + "".join(capfd.readouterr()))
+        assert any(said.startswith("_INBOX_syncer_s1.") for said in _said(doors)["merger_m1"])
         assert _unused(doors) == {
             # Asked only where a word or a reader is not answered.
             *(
@@ -157,7 +163,7 @@ def test_a_whole_run_with_a_key_for_each_and_no_secret_in_sight(
 def _assert_no_secret(doors: Doors, tape: list[Envelope], told: str) -> None:
     """Neither what was printed, nor the tape, the server's log or its configuration."""
     seeds = [path.read_text().split()[-1] for path in doors.keys.glob("*.nk")]
-    assert len(seeds) == 7
+    assert len(seeds) == 8
     assert "took over" in told
     folder = doors.server.folder
     places = [told.encode(), *(encode_envelope(each) for each in tape)]
@@ -168,20 +174,25 @@ def _assert_no_secret(doors: Doors, tape: list[Envelope], told: str) -> None:
         assert not any(seed.encode() in place for place in places)
 
 
-def _unused(doors: Doors) -> set[str]:
-    """Rights to publish that nobody used, by the server's own log of all that was said."""
+def _said(doors: Doors) -> dict[str, set[str]]:
+    """The subjects that each has published to, by the server's own log of all that was said."""
     roster = read_roster(doors.keys, doors.run)
-    used: dict[str, set[str]] = {key: set() for key in roster}
+    found: dict[str, set[str]] = {identity.name: set() for identity in roster.values()}
     for line in (doors.server.folder / "nats-server.log").read_text().splitlines():
         said = re.search(r"/nkey:(U\w+)\" - <<- \[H?PUB (\S+)", line)
         if said:
-            used[said[1]].add(said[2])
-    unused = set()
-    for key, identity in roster.items():
+            found[roster[said[1]].name].add(said[2])
+    return found
+
+
+def _unused(doors: Doors) -> set[str]:
+    """Rights to publish that nobody used."""
+    used, unused = _said(doors), set()
+    for identity in read_roster(doors.keys, doors.run).values():
         if identity.role == "operator" or identity.id == "s2":
             continue
         for right in rights_of(identity).publish:
             pattern = re.escape(right).replace(r"\*", "[^.]+").replace(">", ".+")
-            if not any(re.fullmatch(pattern, subject) for subject in used[key]):
+            if not any(re.fullmatch(pattern, subject) for subject in used[identity.name]):
                 unused.add(f"{identity.name}: {right}")
     return unused
