@@ -29,7 +29,7 @@ MAGIC = b"decodiloco tape\n"
 VERSION = 1
 HEADER_BYTES_MAX = 4096
 READ_AHEAD_BYTES = 1 << 20
-HASHED_AT_ONCE = 512  # lengths and records: many small hashings take several times as long
+HASHED_AT_ONCE = 512  # lengths and records; hashed one by one they take several times as long
 
 UNSEALED = (
     "the file ends without a seal: it is still being recorded, or the recorder was killed; "
@@ -104,8 +104,7 @@ class Scan:
     @property
     def hasher(self) -> blake3:
         """It has hashed every byte before `offset`."""
-        self._hasher.update(b"".join(self._unhashed))
-        self._unhashed.clear()
+        self._hash()
         return self._hasher
 
     @property
@@ -194,8 +193,11 @@ class Scan:
         self._unhashed += prefix, rest
         self.offset += len(prefix) + len(rest)
         if len(self._unhashed) >= HASHED_AT_ONCE:
-            self._hasher.update(b"".join(self._unhashed))
-            self._unhashed.clear()
+            self._hash()
+
+    def _hash(self) -> None:
+        self._hasher.update(b"".join(self._unhashed))
+        self._unhashed.clear()
 
 
 def open_file(path: Path) -> BinaryIO:
