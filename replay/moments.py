@@ -45,8 +45,8 @@ class Moment:
         if self.step is not None:
             return state.step == self.step
         if self.fragment is not None:
-            versions = state.versions
-            return self.fragment < len(versions) and versions[self.fragment] == self.version
+            made = state.fragments
+            return self.fragment < len(made) and made[self.fragment].version == self.version
         return False
 
     def has_passed(self, state: State) -> bool:

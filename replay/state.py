@@ -35,7 +35,7 @@ from replay.nearest import Stretch, nearest
 from replay.place import Place, find_place
 from replay.progress import Note, Tell, silently, unnoted
 from replay.reach import EVERYTHING, Reach
-from replay.refold import next_state, refold
+from replay.refold import next_state
 from streams.envelope import Envelope
 from streams.events import HorizonRaised, RunOpened
 from streams.manifest import Manifest
@@ -274,18 +274,16 @@ def _from_first(place: Place, asked: Moment, tell: Tell) -> StateAt:
     opened = opened_by(first, place)
     store = place.open_store(opened)
     try:
-        opening = read_opening(store, opened)
+        last = begin(read_opening(store, opened))
         found: State | None = None
-        last: State | None = None
         reach = EVERYTHING
         assert first is not None
-        for folded in refold(chain([first], envelopes), opening):
-            last = folded.after
-            reach = reach.then(folded.envelope)
-            tell(last.position, 0)
+        for envelope in chain([first], envelopes):
+            last = next_state(last, envelope)
+            reach = reach.then(envelope)
+            tell(envelope.position, 0)
             if found is None and asked.is_of(last):
                 found = last
-        assert last is not None
         _check_reached(place, asked, found or last)
         return StateAt(found or last, store, lambda: reach)
     except BaseException:

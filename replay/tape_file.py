@@ -18,7 +18,7 @@ from typing import BinaryIO
 from blake3 import blake3
 
 from replay.errors import PlaceUnknown, TapeCorrupt
-from streams.chain import Chain
+from streams.chain import Chain, check_follows
 from streams.codec import ENVELOPE_BYTES_MAX, decode_envelope, pack, unpack
 from streams.envelope import Envelope
 from streams.errors import BadName, Unreadable
@@ -29,6 +29,7 @@ MAGIC = b"decodiloco tape\n"
 VERSION = 1
 HEADER_BYTES_MAX = 4096
 READ_AHEAD_BYTES = 1 << 20
+HASHED_AT_ONCE = 512  # lengths and records; hashed one by one they take several times as long
 
 UNSEALED = (
     "the file ends without a seal: it is still being recorded, or the recorder was killed; "
@@ -87,11 +88,24 @@ class Scan:
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file = file
         self._path = path
-        self.hasher = blake3()
+        self._hasher = blake3()
+        self._unhashed: list[bytes] = []
+        self._last: Envelope | None = None
         self.offset = 0
         self.ended = "unread"
         self.header = self._read_header()
-        self.chain = Chain(self.header.run)
+
+    @property
+    def chain(self) -> Chain:
+        """The end of the tape as far as it was read."""
+        last, run = self._last, self.header.run
+        return Chain(run) if last is None else Chain(run, last.position, last.digest)
+
+    @property
+    def hasher(self) -> blake3:
+        """It has hashed every byte before `offset`."""
+        self._hash()
+        return self._hasher
 
     @property
     def tail_told(self) -> str:
@@ -101,9 +115,9 @@ class Scan:
 
     def records(self) -> Iterator[Envelope]:
         """Whole, chained records up to the seal or the end."""
+        read, position, tip = self._file.read, 1, self.chain.tip
         while True:
-            position = self.chain.position + 1
-            prefix = self._file.read(LENGTH.size)
+            prefix = read(LENGTH.size)
             if len(prefix) < LENGTH.size:
                 self.ended = "torn" if prefix else "open"
                 return
@@ -113,20 +127,18 @@ class Scan:
                 return
             if length > ENVELOPE_BYTES_MAX:
                 raise TapeCorrupt(position, f"its length says {length} bytes, which none has")
-            payload = self._file.read(length)
+            payload = read(length)
             if len(payload) < length:
                 self.ended = "torn"
                 return
-            yield self._record(position, prefix, payload)
-
-    def _record(self, position: int, prefix: bytes, payload: bytes) -> Envelope:
-        try:
-            envelope = decode_envelope(payload)
-        except Unreadable as error:
-            raise TapeCorrupt(position, f"its bytes cannot be read ({error})") from None
-        self.chain = self.chain.then(envelope)
-        self._took(prefix + payload)
-        return envelope
+            try:
+                envelope = decode_envelope(payload)
+            except Unreadable as error:
+                raise TapeCorrupt(position, f"its bytes cannot be read ({error})") from None
+            check_follows(envelope, position - 1, tip)
+            self._took(prefix, payload)
+            self._last, position, tip = envelope, position + 1, envelope.digest
+            yield envelope
 
     def _read_seal(self, prefix: bytes) -> None:
         last = self.chain.position
@@ -174,12 +186,18 @@ class Scan:
                 raise ValueError("not in canonical form")
         except (Unreadable, BadName, TypeError, ValueError) as error:
             raise TapeCorrupt(1, f"the header of {self._path} cannot be read ({error})") from None
-        self._took(fixed + body)
+        self._took(fixed, body)
         return header
 
-    def _took(self, data: bytes) -> None:
-        self.hasher.update(data)
-        self.offset += len(data)
+    def _took(self, prefix: bytes, rest: bytes) -> None:
+        self._unhashed += prefix, rest
+        self.offset += len(prefix) + len(rest)
+        if len(self._unhashed) >= HASHED_AT_ONCE:
+            self._hash()
+
+    def _hash(self) -> None:
+        self._hasher.update(b"".join(self._unhashed))
+        self._unhashed.clear()
 
 
 def open_file(path: Path) -> BinaryIO:

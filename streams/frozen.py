@@ -24,20 +24,31 @@ else:
     def replace(value: T, **changes: Any) -> T:
         """The same value with these fields changed; for dataclasses without slots or checks."""
         kind = type(value)
+        fields, put = _shapes[kind]
         changed = value.__dict__ | changes
-        if len(changed) != len(kind.__dataclass_fields__):
+        if len(changed) != fields:
             raise TypeError(f"{kind.__name__}: {_odd(kind, changed)}")
         again = _new(kind)
-        _put(again, "__dict__", changed)
+        put(again, changed)
         return again
 
-    def made(kind: type[T], **fields: Any) -> T:
+    def made(kind: type[T], **told: Any) -> T:
         """A value of this class; every field is given; for dataclasses without slots or checks."""
-        if len(fields) != len(kind.__dataclass_fields__):
-            raise TypeError(f"{kind.__name__}: {_odd(kind, fields)}")
+        fields, put = _shapes[kind]
+        if len(told) != fields:
+            raise TypeError(f"{kind.__name__}: {_odd(kind, told)}")
         value = _new(kind)
-        _put(value, "__dict__", fields)
+        put(value, told)
         return value
+
+
+class _Shapes(dict[type, tuple[int, Callable[[Any, dict[str, Any]], None]]]):
+    """Of each class how many fields it has, and what sets all of them at once: looked up once."""
+
+    def __missing__(self, kind: Any) -> tuple[int, Callable[[Any, dict[str, Any]], None]]:
+        shape = len(kind.__dataclass_fields__), kind.__dict__["__dict__"].__set__
+        self[kind] = shape
+        return shape
 
 
 def _odd(kind: Any, told: dict[str, Any]) -> str:
@@ -46,4 +57,5 @@ def _odd(kind: Any, told: dict[str, Any]) -> str:
     return f"{sorted(told.keys() - names)} are no fields, {sorted(names - told.keys())} missing"
 
 
-_new, _put = object.__new__, object.__setattr__
+_shapes = _Shapes()
+_new = object.__new__

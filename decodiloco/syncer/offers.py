@@ -26,15 +26,16 @@ def offered(state: State, event: DeltaOffered) -> State:
     this learner that still waits for the same fragment is superseded.
     """
     before, carry = state.learners[event.learner], state.config.adoption.carry
-    told = sorted(event.adopted, key=_in_order)
+    told = _ordered(event.adopted)
     versions, anchor_steps = _anchors(before, told)
+    step = event.learner_step
     learner = replace(
         before,
         status="live",
         said=event.said,
-        learner_step=max(before.learner_step, event.learner_step, _reached(told)),
+        learner_step=max(before.learner_step, step, _reached(told)),
         tokens_trained=max(before.tokens_trained, event.tokens_trained, _trained(told)),
-        cursor=event.cursor if event.learner_step >= before.learner_step else before.cursor,
+        cursor=event.cursor if step >= before.learner_step else before.cursor,
         loss=event.loss,
         step_seconds=average(before.step_seconds, event.step_seconds),
         upload_seconds=average(before.upload_seconds, event.upload_seconds),
@@ -57,15 +58,15 @@ def _accounts(
     learner: Learner, event: DeltaOffered, told: Sequence[Adoption], position: int, carry: bool
 ) -> tuple[Account, ...]:
     """The accounts once this offer covers its tokens, and adoptions overwrote theirs."""
-    accounts = list(learner.accounts)
-    since = bisect_left(told, event.learner_step, key=_step)
-    if not carry:
+    accounts, fragment, end = list(learner.accounts), event.fragment, event.tokens_trained
+    begin, since = end - event.tokens, 0
+    if told and not carry:
+        since = bisect_left(told, event.learner_step, key=_step)
         _overwritten(accounts, told[:since])
-    begin, end = event.tokens_trained - event.tokens, event.tokens_trained
-    account = accounts[event.fragment]
+    account = accounts[fragment]
     if carry:  # an offer holds all that its learner has: what is from before it was overwritten
         account = account.adopted(begin)
-    accounts[event.fragment] = account.offered(begin, end, position)
+    accounts[fragment] = account.offered(begin, end, position)
     if not carry:
         _overwritten(accounts, told[since:])
     return tuple(accounts)
@@ -139,7 +140,7 @@ def adopted(learner: Learner, adoptions: Iterable[Adoption], carry: bool) -> Lea
 
     Under *carry* work that is in no merge yet is not overwritten: its next offer holds it.
     """
-    told = sorted(adoptions, key=_in_order)
+    told = _ordered(tuple(adoptions))
     versions, anchor_steps = _anchors(learner, told)
     accounts = list(learner.accounts)
     if not carry:
@@ -168,6 +169,11 @@ def _overwritten(accounts: list[Account], told: Sequence[Adoption]) -> None:
     """Puts into their places the accounts whose live work these adoptions overwrote."""
     for one in told:
         accounts[one.fragment] = accounts[one.fragment].adopted(one.tokens_trained)
+
+
+def _ordered(adoptions: Sequence[Adoption]) -> Sequence[Adoption]:
+    """As they were made; one or none, as mostly, is in order."""
+    return adoptions if len(adoptions) < 2 else sorted(adoptions, key=_in_order)
 
 
 def _reached(told: Sequence[Adoption]) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from blake3 import blake3
@@ -41,8 +42,8 @@ def state_digest(state: State) -> bytes:
         state.fence,
         state.step,
         state.versions,
-        [manifest.digest for manifest in state.parameters],
-        [manifest.digest if manifest else b"" for manifest in state.momentum],
+        [one.parameters.digest for one in state.fragments],
+        [b"" if one.momentum is None else one.momentum.digest for one in state.fragments],
         [_round(state, state.rounds[number]) for number in sorted(state.rounds)],
         [_learner(state.learners[name]) for name in sorted(state.learners)],
         [(inbox, *state.inboxes[inbox]) for inbox in sorted(state.inboxes)],
@@ -51,8 +52,15 @@ def state_digest(state: State) -> bytes:
 
 
 def _round(state: State, round_: Round) -> tuple[Any, ...]:
-    positions = round_.offers or tuple(offer.position for offer in state.waiting(round_.fragment))
+    """Where no window is closed, all offers of its fragment wait: by learner id, as in a window."""
+    positions: Sequence[int] = round_.offers
+    if not positions:
+        held = state.offers.of(round_.fragment).values()
+        positions = [offer.position for offer in sorted(held, key=_by_learner)]
     return round_.number, round_.fragment, round_.version, round_.closed_at, positions
+
+
+_by_learner = attrgetter("learner")
 
 
 def _learner(learner: Learner) -> tuple[Any, ...]:

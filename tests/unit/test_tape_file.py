@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from replay.errors import PlaceUnknown, TapeCorrupt, TapeFileBusy, Unwritable
-from replay.tape_file import MAGIC, Header, encode_header, read_header, read_tape_file
+from replay.tape_file import (
+    HASHED_AT_ONCE,
+    MAGIC,
+    Header,
+    encode_header,
+    read_header,
+    read_tape_file,
+)
 from replay.tape_writer import open_writer
 from streams.codec import encode_envelope
 from streams.envelope import Envelope
@@ -53,6 +60,19 @@ def test_the_same_tape_gives_the_same_bytes_however_it_was_written(tmp_path: Pat
         writer.seal()
 
     assert (tmp_path / "piecewise.tape").read_bytes() == at_once.read_bytes()
+
+
+def test_a_tape_that_is_hashed_in_many_goes_is_continued_and_read_again(tmp_path: Path) -> None:
+    at_once = HASHED_AT_ONCE // 2  # a record is two pieces, the first of them its length
+    words = (offered(said=said) for said in range(1, 2 * at_once + 7))
+    tape = tape_of([opened(), joined(), *words])
+    path = written(tmp_path / "run.tape", tape[: at_once + 3])
+
+    writer = open_writer(path, HEADER)
+    writer.append(tape[at_once + 3 :])
+    writer.seal()
+
+    assert tuple(read_tape_file(path)) == tape
 
 
 def test_any_changed_byte_is_corrupt(tmp_path: Path) -> None:
