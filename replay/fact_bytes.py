@@ -60,19 +60,49 @@ BROKEN = (MISSING, CORRUPT)
 class Named:
     """What every check needs: the store, the opening, and why offers were left out, by position.
 
-    `reach` says how far back there are bytes; `taken`, for each offer that a merge took, where that
-    merge stands.
+    `reach` says how far back there are bytes. `read_by`: for each offer that a merge took, and each
+    merge whose version a later one begins with, where the merge stands that reads it. `begins`: for
+    each such later merge, where the one stands whose version it begins with.
     """
 
     store: BlobStore
     opening: Opening
     left_out: dict[int, str]
     reach: Reach = EVERYTHING
-    taken: Mapping[int, int] = field(default_factory=dict)
+    read_by: Mapping[int, int] = field(default_factory=dict)
+    begins: Mapping[int, int] = field(default_factory=dict)
 
-    def is_read_by_merge(self, offer: int) -> bool:
-        """Whether a merge that is made again reads this offer's delta, to its last byte."""
-        return offer in self.taken and self.reach.is_whole(self.taken[offer])
+    def is_read_by_merge(self, position: int) -> bool:
+        """Whether a merge that is made again reads what this offer or merge made, to its end."""
+        return position in self.read_by and self.reach.is_whole(self.read_by[position])
+
+    def reads_of(self, event: FragmentMerged, position: int) -> Reads:
+        """What a merge reads that nobody else need read then."""
+        deltas = tuple(each for each in event.contributions if self.is_read_by_merge(each))
+        begun = self.begins.get(position)
+        is_whole = begun is not None and self.reach.is_whole(begun)
+        return Reads(deltas, begun if is_whole else None, self.is_read_by_merge(position))
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a merge that is made again reads to its end: `deltas`, and the version `begun` with, by
+    the positions of the facts that made them.
+
+    `later`: whether a later merge so reads the version which this one makes.
+    """
+
+    deltas: tuple[int, ...] = ()
+    begun: int | None = None
+    later: bool = False
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The facts whose bytes these are."""
+        return self.deltas if self.begun is None else (*self.deltas, self.begun)
+
+
+NOTHING = Reads()
 
 
 def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iterator[Check]:
@@ -109,9 +139,10 @@ def checks_of(folded: Folded, named: Named, snapshots: dict[int, State]) -> Iter
         case FragmentMerged():
             judged = (*event.contributions, *fit_to_judge(event.left_out))
             order = merge_order(before, event.round, contributions=judged)
-            reads = tuple(p for p in event.contributions if named.is_read_by_merge(p))
+            reads = named.reads_of(event, position)
             again = partial(merged_again, store, order, event, position, reads)
-            yield Check(position, again, is_merge=True, reads=reads)
+            later = partial(_version_whole, store, before, event, position) if reads.later else None
+            yield Check(position, again, True, later, reads.positions)
         case MergeAbandoned():
             fit, lost = fit_to_judge(event.left_out), {each.position for each in event.left_out}
             window = before.rounds[event.round].offers
@@ -135,12 +166,15 @@ def _kept_version(
     store: BlobStore, before: State, event: FragmentMerged, position: int
 ) -> Iterator[Check]:
     """A version with which the merges above the horizon begin: its blobs are there, and whole."""
-    tensors = before.layout.of(event.fragment)
-    (parameters, momentum, report) = named_by(before.run, event)
-    for key, manifest in (parameters, momentum):
-        yield Check(position, partial(tensors_whole, store, key, manifest, position, tensors))
-    key, manifest = report
+    yield Check(position, partial(_version_whole, store, before, event, position))
+    key, manifest = named_by(before.run, event)[2]
     yield Check(position, lambda: len(small_whole(store, key, manifest, position)))
+
+
+def _version_whole(store: BlobStore, before: State, event: FragmentMerged, position: int) -> int:
+    """Reads a version's parameters and momentum to their ends."""
+    tensors, named = before.layout.of(event.fragment), named_by(before.run, event)
+    return sum(tensors_whole(store, *each, position, tensors) for each in named[:2])
 
 
 def merged_again(
@@ -148,13 +182,14 @@ def merged_again(
     order: MergeOrder,
     event: FragmentMerged,
     position: int,
-    reads: tuple[int, ...] = (),
+    reads: Reads = NOTHING,
 ) -> int:
     """Makes a merge again from its window's stored deltas; its three blobs are those of the tape.
 
     Offers that the tape calls unfit are judged again too: they must be left out for the same
-    reasons. Returns the bytes of parameters, momentum and report that were compared, and those of
-    the deltas in `reads`: a delta that is merged was read and checked to its last byte.
+    reasons. Parameters and momentum that a later merge reads, and checks by their digests, are not
+    compared here byte by byte: their headers are. Returns the bytes of the blobs that were
+    compared, and of what is in `reads`: what a merge took was checked to its last byte.
     """
     again = _again(store, order, position)
     _check_left_out(again.left_out, event.left_out, position)
@@ -177,7 +212,7 @@ def merged_again(
             f"{event.outer_gradient_norm!r}",
             position,
         )
-    size_bytes = sum(one.manifest.bytes for one in order.contributions if one.position in reads)
+    size_bytes = sum(_read_bytes(order, reads))
     for (key, parts), name, made, said in zip(
         again.blobs(order),
         ("parameters", "momentum", "report"),
@@ -193,8 +228,22 @@ def merged_again(
                 "builds",
                 position,
             )
-        size_bytes += same_bytes(store, key, said, parts, position)
+        if reads.later and name != "report":
+            tensors_there(store, key, said, position)
+        else:
+            size_bytes += same_bytes(store, key, said, parts, position)
     return size_bytes
+
+
+def _read_bytes(order: MergeOrder, reads: Reads) -> Iterator[int]:
+    """How many bytes each blob has that a merge read for others, too."""
+    for one in order.contributions:
+        if one.position in reads.deltas:
+            yield one.manifest.bytes
+    if reads.begun is not None:
+        assert order.momentum is not None, "what a merge made has momentum"
+        yield order.parameters.bytes
+        yield order.momentum.bytes
 
 
 def _told_apart(

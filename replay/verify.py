@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Self
 
+from decodiloco.merge.one_pass import prove_this_thread
 from decodiloco.merge.self_test import self_test
 from decodiloco.opening import Opening
 from decodiloco.store.blobs import BlobStore
@@ -80,10 +81,12 @@ class Survey:
     events: int = 0
     merges: int = 0
     left_out: dict[int, str] = field(default_factory=dict)
-    taken: dict[int, int] = field(default_factory=dict)
+    read_by: dict[int, int] = field(default_factory=dict)
+    begins: dict[int, int] = field(default_factory=dict)
     snapshots: dict[int, int] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     reach: Reach = EVERYTHING
+    _newest: dict[int, int] = field(default_factory=dict)  # by fragment, where it was merged last
 
     def note(self, envelope: Envelope) -> None:
         """Takes one record in."""
@@ -91,9 +94,9 @@ class Survey:
         self.marks.note(envelope)
         self.reach = self.reach.then(envelope)
         match envelope.event:
-            case FragmentMerged(left_out=left_out, contributions=contributions):
+            case FragmentMerged(left_out=left_out):
                 self.merges += 1
-                self.taken.update(dict.fromkeys(contributions, envelope.position))
+                self._note_reads(envelope.event, envelope.position)
                 self._note_left_out(left_out)
             case MergeAbandoned(left_out=left_out):
                 self._note_left_out(left_out)
@@ -109,6 +112,15 @@ class Survey:
             self.snapshots[position] -= 1
             if self.snapshots[position] == 0:
                 del states[position]
+
+    def _note_reads(self, event: FragmentMerged, position: int) -> None:
+        """What this merge reads: the deltas it took, and the version it begins with."""
+        self.read_by.update(dict.fromkeys(event.contributions, position))
+        before = self._newest.get(event.fragment)
+        if before is not None:
+            self.read_by[before] = position
+            self.begins[position] = before
+        self._newest[event.fragment] = position
 
     def _note_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
         for each in left_out:
@@ -171,7 +183,7 @@ def _prove(
             first = bench.first(error)
             _check_horizon(place, survey, first)
             proof.first_difference = difference(first)
-            proof.fates = ()
+            proof.fates, proof.closed = (), False  # the end of the tape may have been seen by then
 
 
 def _next(checks: Iterator[Check], bench: _Bench) -> Check | None:
@@ -186,14 +198,15 @@ def _next(checks: Iterator[Check], bench: _Bench) -> Check | None:
 class _Bench:
     """Where checks are carried out, so many at once, and settled in the order of the tape.
 
-    What waits holds no bytes: in memory is what so many merges hold. A delta that a merge reads is
-    not read twice; the rest of its own check is done here only if a difference behind it was found.
+    What waits holds no bytes: in memory is what so many merges hold. A delta, or a version, that a
+    merge reads is not read twice; the rest of its own check is done here only if a difference
+    behind it was found.
     """
 
     def __init__(self, proof: Proof, threads: int) -> None:
         self._proof = proof
         self._waiting_max = AHEAD_MAX * threads
-        self._pool = ThreadPoolExecutor(threads, "verify", initializer=self_test)
+        self._pool = ThreadPoolExecutor(threads, "verify", initializer=prove_this_thread)
         self._pending: deque[tuple[Check, Future[int]]] = deque()
         self._unread: dict[int, Callable[[], int]] = {}
 
@@ -227,7 +240,8 @@ class _Bench:
     def first(self, error: Corrupt) -> Corrupt:
         """The first difference on the tape, when `error` is the first among what was settled.
 
-        A delta before it may differ that only a merge behind it, or this very one, was to read.
+        A delta or a version before it may differ that only a merge behind it, or this very one, was
+        to read.
         """
         at = difference(error).position
         for position, check_whole in self._unread.items():
@@ -249,7 +263,9 @@ def _checks(
 ) -> Iterator[Check]:
     """Every check on bytes, in the order of the tape; raises where the facts alone differ."""
     facts = FactsCheck(self_test())
-    named = Named(store, opening, survey.left_out, survey.reach, survey.taken)
+    named = Named(
+        store, opening, survey.left_out, survey.reach, survey.read_by, survey.begins
+    )  # fmt: skip
     snapshots: dict[int, State] = {}
     last: State | None = None
     records = _until(place.envelopes(), survey.events)

@@ -45,9 +45,9 @@ def merge_fragment(
     finite, or whose header lies is left out with its reason. The header's sums of squares are
     trusted at first and recomputed on the way; when one was a lie, the pass starts again
     without the liar. So it does without a delta that is far too long or points elsewhere than the
-    others, as long as these are more than half. Memory: two chunks of each delta, one that is
-    merged, and one that is read meanwhile; and the new version, if it is short: a long one waits
-    in a file (`decodiloco.store.aside`).
+    others, as long as these are more than half. Memory: of each delta the chunk that is merged, and
+    those that are read meanwhile (`decodiloco.merge.ahead`); and the new version, if it is short: a
+    long one waits in a file (`decodiloco.store.aside`).
     Raises BlobMissing, BlobCorrupt or StoreUnreachable when the fragment itself cannot be read,
     StoreUnreachable when the new version finds no room, Disagreement when this thread's
     arithmetic is not ours.

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from decodiloco.errors import BlobCorrupt, BlobMissing, StoreUnreachable
 from decodiloco.fragments.layout import Tensor
 from decodiloco.merge import definition, direction, gates, loading
-from decodiloco.merge.ahead import Readers
+from decodiloco.merge.ahead import Readers, chunks_ahead
 from decodiloco.merge.crew import Crew
 from decodiloco.merge.direction import Agreement, Heard
 from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, shares, tree_sum
@@ -128,8 +129,8 @@ class Pass:
         self._hears = hears
         assert order.settings.fragment_codec == LOSSLESS, "a new version is stored as it is"
         shapes = {tensor.name: tensor.shape for tensor in order.tensors}
-        self._parameters = Growing(shapes, readers.digest)
-        self._momentum = Growing(shapes, readers.digest)
+        self._parameters = Growing(shapes, readers.beside)
+        self._momentum = Growing(shapes, readers.beside)
 
     def too_long(self) -> dict[int, str]:
         """Deltas whose norm a step is extreme, by position, by what their headers say."""
@@ -176,7 +177,8 @@ class Pass:
 
     def _sources(self) -> Sources:
         """The blobs as one pass reads them: each from front to back, and ahead."""
-        ahead, momentum = self._readers.ahead, self._before.momentum
+        momentum = self._before.momentum
+        ahead = partial(self._readers.ahead, chunks=chunks_ahead(len(self._members) + 2))
         deltas = [ahead(self._deltas[one.position]) for one in self._members]
         recalled = ahead(momentum) if self._hears and self._with_history and momentum else None
         moved = None if momentum is None else ahead(momentum)

@@ -1,5 +1,7 @@
 """Room for bytes that are made piece by piece: memory for few, an unnamed file for many.
 
+Memory is lent again once nobody looks at it, so that merge after merge takes the same.
+
 The file has no name from its first moment on, so the kernel takes its space back when this process
 lets go of it, or dies. It lies where `tempfile` puts it: TMPDIR names the folder. Knows bytes only.
 """
@@ -7,11 +9,12 @@ lets go of it, or dies. It lies where `tempfile` puts it: TMPDIR names the folde
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import numpy as np
@@ -19,8 +22,11 @@ import numpy.typing as npt
 
 from decodiloco.errors import StoreUnreachable
 
-HELD_BYTES_MAX = 64 * 1024 * 1024
-"""What is longer waits in a file: as fast as fresh memory, while the page cache has room."""
+HELD_BYTES_MAX = 128 * 1024 * 1024
+"""What is longer waits in a file: never more than twice this of one merge is in memory."""
+
+KEPT_BYTES_MAX = 2 * HELD_BYTES_MAX
+"""What a process keeps of it from one merge to the next: as much as one takes."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -39,6 +45,53 @@ class Room(Protocol):
     def read(self, start: int, stop: int) -> Bytes:
         """What was kept there. It may be written to, and kept again."""
 
+    def look(self, start: int, stop: int) -> memoryview:
+        """What was kept there for the last time. It must not be written to."""
+
+
+class Spare:
+    """Memory that nobody looks at any more, kept for whoever wants as much next.
+
+    The kernel fills fresh memory with zeros first, in the time of whoever writes to it.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept: list[Bytes] = []  # changed by single calls: a finalizer may run at any moment
+
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes wait to be lent again."""
+        return sum(each.nbytes for each in self._kept)
+
+    def lent(self, nbytes: int) -> Bytes:
+        """So many bytes; they come back when the last view of them is gone."""
+        whole = self._taken(nbytes)
+        if whole is None:
+            whole = np.empty(nbytes, np.uint8)
+        loan = _Loan(whole)
+        weakref.finalize(loan, self._give_back, whole)
+        return np.asarray(loan)[:nbytes]
+
+    def _taken(self, nbytes: int) -> Bytes | None:
+        """The one that was kept last, if it fits."""
+        with suppress(IndexError):
+            whole = self._kept.pop()
+            if nbytes <= whole.nbytes <= 2 * nbytes:
+                return whole
+        return None
+
+    def _give_back(self, whole: Bytes) -> None:
+        if self.kept_bytes + whole.nbytes <= self._bytes_max:
+            self._kept.append(whole)
+
+
+class _Loan:
+    """What all views of lent memory hold on to."""
+
+    def __init__(self, whole: Bytes) -> None:
+        self.__array_interface__ = whole.__array_interface__
+
 
 class Memory:
     """Room in memory: what is lent and read is the room itself."""
@@ -46,7 +99,7 @@ class Memory:
     in_memory = True
 
     def __init__(self, nbytes: int) -> None:
-        self._bytes = np.empty(nbytes, np.uint8)
+        self._bytes = _spare.lent(nbytes)
 
     def lend(self, start: int, stop: int) -> Bytes:
         return self._bytes[start:stop]
@@ -56,6 +109,9 @@ class Memory:
 
     def read(self, start: int, stop: int) -> Bytes:
         return self._bytes[start:stop]
+
+    def look(self, start: int, stop: int) -> memoryview:
+        return self._bytes[start:stop].data.toreadonly()
 
 
 class File:
@@ -90,6 +146,17 @@ class File:
                 left, start = left[got:], start + got
         return piece
 
+    def look(self, start: int, stop: int) -> memoryview:
+        before = start % mmap.ALLOCATIONGRANULARITY
+        with self._troubles():
+            mapping = mmap.mmap(
+                self._descriptor,
+                before + stop - start,
+                access=mmap.ACCESS_READ,
+                offset=start - before,
+            )
+        return memoryview(mapping)[before:]
+
     @contextmanager
     def _troubles(self) -> Iterator[None]:
         """Says what the file system said, and what to do about it."""
@@ -106,6 +173,9 @@ class File:
 def room_for(nbytes: int) -> Room:
     """Room in memory, or in a file if it would be more than HELD_BYTES_MAX."""
     return Memory(nbytes) if nbytes <= HELD_BYTES_MAX else File(nbytes)
+
+
+_spare = Spare(KEPT_BYTES_MAX)
 
 
 def _folder() -> str:

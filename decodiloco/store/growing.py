@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from threading import Lock
+from threading import Lock, Semaphore
+from typing import Protocol, TypeVar
 
 import numpy as np
 from blake3 import blake3
 
-from decodiloco.store.aside import Room, room_for
+from decodiloco.store.aside import Bytes, Room, room_for
 from decodiloco.store.blobs import Late, LateParts
 from decodiloco.store.codecs import LOSSLESS
 from decodiloco.store.header import CHUNK_BYTES, ITEM_BYTES, Entry, place
@@ -25,13 +26,23 @@ from decodiloco.store.tensors import Encoded, Floats, headed
 _DTYPE = "F32"
 _ITEM_BYTES = ITEM_BYTES[_DTYPE]
 
-Submit = Callable[[Callable[[], bytes]], "Future[bytes]"]
+BEHIND_MAX = 32
+"""Pieces that are settled and not written yet: of 1 MiB each, as a merge makes them."""
+
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """Has work done beside whoever asks, what was asked for first begun first."""
+
+    def __call__(self, work: Callable[[], T], /) -> Future[T]: ...
 
 
 class Growing:
     """A blob, of tensors in the order of their names, whose elements come bit by bit.
 
-    Digests are taken where `submit` sends them, beside whoever makes the elements.
+    Digests are taken, and a file is written, where `submit` sends it, beside whoever makes the
+    elements.
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], submit: Submit) -> None:
@@ -44,6 +55,8 @@ class Growing:
         starts = range(0, nbytes, CHUNK_BYTES)
         self._missing = [min(CHUNK_BYTES, nbytes - start) for start in starts]
         self._digests: list[Future[bytes] | None] = [None for _ in starts]
+        self._writes: list[list[Future[None]]] = [[] for _ in starts]
+        self._behind = Semaphore(BEHIND_MAX)
         self._lock = Lock()
 
     def tensor(self, name: str) -> Rows:
@@ -56,17 +69,26 @@ class Growing:
         chunks = tuple(digest.result() for digest in self._digests if digest is not None)
         start, manifest = headed(self._named, chunks, LOSSLESS)
         if self._room.in_memory:
-            payload = self._room.read(0, self._nbytes).data
+            payload = self._room.look(0, self._nbytes)
             return Encoded((start, payload) if self._nbytes else (start,), manifest)
         late = [(len(start), lambda: start), *map(self._late, range(len(chunks)))]
         return Encoded(LateParts(late), manifest)
 
-    def settled(self, start: int, stop: int) -> None:
-        """These bytes of the payload change no more."""
+    def settle(self, start: int, piece: Bytes) -> None:
+        """Keeps these bytes of the payload for the last time; nobody writes to them any more."""
+        if self._room.in_memory:
+            written = None
+            self._room.keep(start, piece)
+        else:
+            self._behind.acquire()
+            written = self._submit(partial(self._write, start, piece))
+        stop = start + piece.nbytes
         while start < stop:
             index = start // CHUNK_BYTES
             end = min(stop, (index + 1) * CHUNK_BYTES)
             with self._lock:
+                if written is not None:
+                    self._writes[index].append(written)
                 self._missing[index] -= end - start
                 missing = self._missing[index]
             assert missing >= 0, "settled twice"
@@ -80,9 +102,18 @@ class Growing:
 
     def _chunk(self, index: int) -> memoryview:
         start = index * CHUNK_BYTES
-        return self._room.read(start, min(start + CHUNK_BYTES, self._nbytes)).data
+        return self._room.look(start, min(start + CHUNK_BYTES, self._nbytes))
+
+    def _write(self, start: int, piece: Bytes) -> None:
+        try:
+            self._room.keep(start, piece)
+        finally:
+            self._behind.release()
 
     def _digest(self, index: int) -> bytes:
+        """The writes that this waits for were begun before it, and themselves wait for nothing."""
+        for written in self._writes[index]:
+            written.result()
         return blake3(self._chunk(index)).digest()
 
 
@@ -105,14 +136,13 @@ class Rows:
         return self._room.read(self._at(start), self._at(stop)).view(np.float32)
 
     def settle(self, start: int, piece: Floats) -> None:
-        self.keep(start, piece)
-        self._blob.settled(self._at(start), self._at(start + len(piece)))
+        self._blob.settle(self._at(start), piece.view(np.uint8))
 
     def _at(self, element: int) -> int:
         return self._first + element * _ITEM_BYTES
 
 
-def _at_once(work: Callable[[], bytes]) -> Future[bytes]:
-    done: Future[bytes] = Future()
+def _at_once(work: Callable[[], T]) -> Future[T]:
+    done: Future[T] = Future()
     done.set_result(work())
     return done

@@ -41,6 +41,8 @@ def figures(quick: bool) -> Iterator[Figure]:
             stores["S3"] = server.store("bench", 60.0)
         for name, store in stores.items():
             yield _overlap(name, store, learners=4, megabytes=32 if quick else 128)
+        if not quick:  # whose new version waits in a file
+            yield _overlap("file", stores["file"], learners=4, megabytes=160)
         if quick:
             yield _memory(folder / "large", learners=4, megabytes=100)
         else:

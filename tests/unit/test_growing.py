@@ -5,25 +5,31 @@ from __future__ import annotations
 import resource
 import tempfile
 import weakref
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
+from typing import TypeVar
 
 import numpy as np
 import pytest
 
 from decodiloco.errors import StoreUnreachable
+from decodiloco.fragments.layout import Tensor
 from decodiloco.merge.fragment import Merged, merge_fragment
 from decodiloco.store import aside
-from decodiloco.store.aside import File, Memory, Room
+from decodiloco.store.aside import File, Memory, Room, Spare
 from decodiloco.store.blobs import Body, Late, LateParts, Part
-from decodiloco.store.growing import Growing
+from decodiloco.store.growing import BEHIND_MAX, Growing
 from decodiloco.store.header import CHUNK_BYTES, parse_header
 from decodiloco.store.keys import global_key
 from decodiloco.store.local import LocalStore
 from decodiloco.store.tensors import Encoded, encode_tensors, headed, read_tensors
 from tests.merge_orders import RUN, Arrays, FragmentBench, digests, filled, numbers, tensor
+from tests.merge_orders import TENSORS as SHORT
+
+T = TypeVar("T")
 
 PIECE = 300_001
 TENSORS = {
@@ -110,6 +116,85 @@ def test_a_room_gives_back_what_was_kept_last(room: Room) -> None:
         lent[...] = value
         room.keep(8, lent)
     assert room.read(8, 24).tolist() == [2] * 16
+
+
+@pytest.mark.parametrize("room", [Memory(9000), File(9000)], ids=["memory", "file"])
+def test_what_a_room_shows_is_not_to_be_written_to(room: Room) -> None:
+    lent = room.lend(5000, 9000)
+    lent[...] = np.arange(4000) % 251
+    room.keep(5000, lent)
+
+    shown = room.look(5001, 9000)
+
+    assert shown.readonly and bytes(shown) == bytes(lent[1:])
+
+
+def test_memory_is_lent_again_once_nobody_looks_at_it() -> None:
+    spare = Spare(100)
+    first = spare.lent(40)
+    first[...] = 7
+    place, view = first.ctypes.data, first[8:].data
+    del first
+    assert spare.lent(40).ctypes.data != place, "somebody looks at the first"
+
+    del view
+
+    again = spare.lent(30)
+    assert again.ctypes.data == place and again.tolist() == [7] * 30
+
+
+def test_of_memory_that_came_back_no_more_is_kept_than_may_be() -> None:
+    spare = Spare(100)
+    lent = [spare.lent(40) for _ in range(3)]
+    places = {each.ctypes.data for each in lent}
+    lent.clear()
+
+    again = [spare.lent(40) for _ in range(2)]
+
+    assert len(places) == 3 and {each.ctypes.data for each in again} < places
+    assert spare.kept_bytes == 0
+
+
+def test_memory_that_is_far_too_long_is_let_go() -> None:
+    spare = Spare(100)
+    spare.lent(90)
+    assert spare.kept_bytes == 90
+
+    short = spare.lent(40)
+
+    assert len(short) == 40 and spare.kept_bytes == 0
+
+
+def test_what_is_made_waits_for_a_file_that_is_far_behind(in_files: Path) -> None:
+    works: Queue[Callable[[], None]] = Queue()
+
+    def later(work: Callable[[], T]) -> Future[T]:
+        done: Future[T] = Future()
+        works.put(lambda: done.set_result(work()))
+        return done
+
+    elements = 2_200_000  # two chunks: one alone is written and digested at once
+    blob = Growing({"a": (elements,)}, later)
+    room, pieces = blob.tensor("a"), BEHIND_MAX + 2
+    length = elements // pieces + 1
+
+    def make() -> None:
+        for start in range(0, elements, length):
+            room.settle(start, room.lend(start, min(start + length, elements)))
+
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(make)
+        begun = [works.get(timeout=10) for _ in range(BEHIND_MAX)]
+        with pytest.raises(TimeoutError):
+            made.result(timeout=0.1)
+        assert works.empty()
+        for work in begun:
+            work()
+        made.result(timeout=10)
+    while not works.empty():
+        works.get()()
+
+    assert blob.encoded().manifest.bytes > 4 * elements
 
 
 class Counted:
@@ -214,9 +299,12 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_no_room_is_told_with_its_folder_and_is_no_fault_of_a_delta(in_files: Path) -> None:
-    bench = FragmentBench("no-room")
-    order = bench.order({"a": filled(1), "b": filled(2)})
+@pytest.mark.parametrize("tensors", [SHORT, LONG], ids=["one-chunk", "two-chunks"])
+def test_no_room_is_told_with_its_folder_and_is_no_fault_of_a_delta(
+    in_files: Path, tensors: tuple[Tensor, ...]
+) -> None:
+    bench = FragmentBench(f"no-room-{len(tensors[0].name)}", tensors)
+    order = bench.order({name: filled(place, tensors=tensors) for place, name in enumerate("ab")})
     with (
         files_of_at_most(1000),
         pytest.raises(StoreUnreachable, match=f"{in_files}: File too large; free .* TMPDIR"),

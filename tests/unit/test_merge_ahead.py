@@ -10,7 +10,7 @@ import pytest
 
 from decodiloco.errors import BlobMissing
 from decodiloco.merge import merge_tensor, outer_step
-from decodiloco.merge.ahead import Readers
+from decodiloco.merge.ahead import AHEAD_CHUNKS, Readers, chunks_ahead
 from decodiloco.merge.fragment import Merged, MergeOrder, merge_fragment
 from decodiloco.store.blobs import BlobStore
 from decodiloco.store.header import CHUNK_BYTES
@@ -103,10 +103,60 @@ def test_a_chunk_that_is_gone_leaves_its_delta_out(bench: FragmentBench, order: 
     assert [each.reason for each in merged.left_out] == ["missing"]
 
 
-def test_a_chunk_may_be_asked_for_out_of_turn(bench: FragmentBench, order: MergeOrder) -> None:
+def test_few_blobs_have_more_chunks_ahead_and_many_have_one_each() -> None:
+    assert [chunks_ahead(blobs) for blobs in (3, 6, 9, 18, 25, 300)] == [8, 4, 2, 1, 1, 1]
+    assert all(
+        blobs * chunks_ahead(blobs) <= max(blobs, AHEAD_CHUNKS) for blobs in range(1, 100)
+    )  # fmt: skip
+
+
+class Counting:
+    """A store that notes, at each read, which chunk it is and which one was asked for last."""
+
+    def __init__(self, store: BlobStore, payload_start: int) -> None:
+        self._store = store
+        self._payload_start = payload_start
+        self.asked = 0
+        self.seen: list[tuple[int, int]] = []
+        self.news = threading.Condition()
+
+    def read(self, key: str, start: int, stop: int, anew: bool = False) -> Part:
+        with self.news:
+            self.seen.append(((start - self._payload_start) // CHUNK_BYTES, self.asked))
+            self.news.notify()
+        return self._store.read(key, start, stop, anew)
+
+    def has_read(self, chunk: int) -> bool:
+        with self.news:
+            return self.news.wait_for(lambda: chunk in [each for each, _ in self.seen], 10)
+
+
+def test_so_many_chunks_are_begun_ahead_and_no_more(bench: FragmentBench) -> None:
+    coded = encode_tensors({"long": np.zeros(9_000_000, np.float32)}, "fp32")
+    bench.store.put("trial/long", coded.parts)
+    blob = open_tensors(bench.store, "trial/long", coded.manifest)
+    assert blob.chunk_count == 5
+    store = Counting(bench.store, coded.manifest.bytes - 36_000_000)
+
+    with Readers(store) as readers:
+        pieces = readers.ahead(blob, chunks=2).chunks("long", CHUNK_BYTES // 4)
+        assert store.has_read(1)
+        for chunk in range(5):
+            store.asked = chunk
+            next(pieces)
+            assert store.has_read(min(chunk + 2, 4))
+
+    assert sorted(chunk for chunk, _ in store.seen) == [0, 1, 2, 3, 4]
+    assert all(chunk <= asked + 2 for chunk, asked in store.seen)
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_chunk_may_be_asked_for_out_of_turn(
+    bench: FragmentBench, order: MergeOrder, chunks: int
+) -> None:
     one = order.contributions[0]
     blob = open_tensors(bench.store, one.key, one.manifest)
     with Readers(bench.store) as readers:
-        ahead = readers.ahead(blob)
+        ahead = readers.ahead(blob, chunks)
         for name in ("short", "long", "short"):
             assert np.array_equal(ahead.read(name), blob.read(name))
