@@ -28,7 +28,7 @@ STEPS_PER_ROUND = 12
 FRAGMENTS = 4
 PLACE = Path(".venv/bench-hivemind")
 PACKAGES = ("torch==2.13.0", "hivemind==1.1.12")
-PLAN = Plan((FIRST, OTHER), OTHER, warm_steps=24, before_seconds=8.0, after_seconds=8.0)
+PLAN = Plan((FIRST, OTHER), OTHER, warm_steps=24, before_seconds=7.0, after_seconds=7.0)
 MODEL = {"layers": 5, "width": 408, "heads": 8, "context": 16}  # 10.1 M
 
 
@@ -45,9 +45,9 @@ def figures(quick: bool) -> Iterator[Figure]:
     """Three figures; none when quick."""
     if quick:
         return
-    delayed = _rounds(_hivemind("delays", replace(PLAN, after_seconds=0.0)), 1)
+    delayed = rounds_of(_hivemind("delays", replace(PLAN, after_seconds=0.0)), 1)
     theirs, ours = _hivemind("waits", PLAN), _ours()
-    waited, our_rounds = _rounds(theirs, 1), _rounds(ours, FRAGMENTS)
+    waited, our_rounds = rounds_of(theirs, 1), rounds_of(ours, FRAGMENTS)
     name = "hivemind: training stands still in an outer round"
     yield Figure(
         name, _still(waited) / _still(our_rounds), "x ours", at_least(4.0),
@@ -101,7 +101,7 @@ def _ours() -> Told:
         return watched(Path(place), learner, PLAN)
 
 
-def _rounds(told: Told, fragments: int) -> list[Round]:
+def rounds_of(told: Told, fragments: int) -> list[Round]:
     """The whole rounds of both learners before the kill; a merge is of one of so many fragments."""
     found = []
     for name in PLAN.learners:
