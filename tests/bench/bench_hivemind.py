@@ -34,7 +34,7 @@ MODEL = {"layers": 5, "width": 408, "heads": 8, "context": 16}  # 10.1 M
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """From one new version of the whole model to the next."""
+    """From one version of the whole model to the next; still: in averaging or session calls."""
 
     steps: int
     wall_seconds: float
