@@ -21,6 +21,7 @@ from tests.bench import (
     bench_burden,
     bench_bytes,
     bench_goodput,
+    bench_hivemind,
     bench_load,
     bench_merge,
     bench_record,
@@ -44,6 +45,7 @@ ROOMS: dict[str, Room] = {
     "burden": bench_burden.figures,
     "start": bench_start.figures,
     "torchft": bench_torchft.figures,
+    "hivemind": bench_hivemind.figures,
 }
 """Each gives its figures; told to be quick, a part of them."""
 

@@ -5,21 +5,15 @@ torchft comes into an environment of its own, `.venv/bench`, by pip; it is insta
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from threading import Event
 
+from tests.bench.beside import Plan, Told, environment, gaps, groups, watched
 from tests.bench.figures import Figure, at_least, at_most
 from tests.real_cluster import RealCluster
 
@@ -28,31 +22,8 @@ STEP_SECONDS = {"a": 0.05, "b": 0.05, "c": 0.05, "d": 0.5}
 STEPS_PER_SYNC = 12
 PLACE = Path(".venv/bench")
 PACKAGES = ("torch==2.13.0", "torchft-nightly", "numpy")
-READY_SECONDS_MAX = 120.0
-WARM_STEPS = 24
-STRAGGLED_SECONDS = 30.0
-KILLED_SECONDS = 40.0
+PLAN = Plan(tuple(STEP_SECONDS), "a", warm_steps=24, before_seconds=30.0, after_seconds=40.0)
 MODEL = {"layers": 5, "width": 128, "heads": 4, "context": 16}
-
-WATCH = Event()
-"""Never set: what passes while it is waited for is what is measured."""
-
-Spawn = Callable[[str], subprocess.Popen[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What the fast learners did beside a straggler, and when one of them was killed."""
-
-    steps_per_second: float
-    step_seconds: float
-    longest_before_seconds: float
-    longest_after_seconds: float
-
-    @property
-    def stalls(self) -> str:
-        """The longest time without a step of a fast learner, after the kill and before it."""
-        return f"{self.longest_after_seconds:.3f} s (before: {self.longest_before_seconds:.3f} s)"
 
 
 def figures(quick: bool) -> Iterator[Figure]:
@@ -60,37 +31,29 @@ def figures(quick: bool) -> Iterator[Figure]:
     if quick:
         return
     theirs, ours = _torchft(), _ours()
+    our_rate, their_rate = _steps_per_second(ours), _steps_per_second(theirs)
     yield Figure(
         "torchft: steps/s of fast learners beside a straggler",
-        ours.steps_per_second / theirs.steps_per_second,
+        our_rate / their_rate,
         "x torchft's",
         at_least(1.9),
-        f"{ours.steps_per_second:.3g} against {theirs.steps_per_second:.3g} steps/s of three",
+        f"{our_rate:.3g} against {their_rate:.3g} steps/s of three",
     )
+    survivors = FAST[1:]
     yield Figure(
         "torchft: longest stall of fast survivors of a kill",
-        ours.longest_after_seconds / ours.step_seconds,
+        ours.longest_after_seconds(*survivors) / median(gaps(ours.before("b"))),
         "steps",
         at_most(2.0),
-        f"ours {ours.stalls}; torchft {theirs.stalls}",
+        f"ours {ours.stalls(*survivors)}; torchft {theirs.stalls(*survivors)}",
     )
 
 
-def _torchft() -> Story:
-    python = _installed()
-    port = _free_port()
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-
-        def spawn(name: str, *command: str) -> subprocess.Popen[bytes]:
-            log = stack.enter_context((Path(folder) / f"{name}.log").open("wb"))
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=env)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process
-
+def _torchft() -> Told:
+    python = environment(PLACE, *PACKAGES)
+    with tempfile.TemporaryDirectory() as folder, groups(Path(folder)) as spawn:
         script = str(Path(__file__).with_name("torchft_learner.py"))
-        bind, survivors = f"127.0.0.1:{port}", str(len(STEP_SECONDS) - 1)
+        bind, survivors = f"127.0.0.1:{_free_port()}", str(len(STEP_SECONDS) - 1)
         lighthouse = str(python.with_name("torchft_lighthouse"))
         spawn("lighthouse", lighthouse, "--bind", bind, "--min_replicas", survivors)
 
@@ -98,10 +61,10 @@ def _torchft() -> Story:
             seconds = str(STEP_SECONDS[name])
             return spawn(name, str(python), script, f"http://{bind}", name, seconds, folder)
 
-        return _told(Path(folder), learner)
+        return watched(Path(folder), learner, PLAN)
 
 
-def _ours() -> Story:
+def _ours() -> Told:
     window = {"step_seconds": STEP_SECONDS["a"], "upload_seconds": 0.05, "overlap": 3}
     with (
         tempfile.TemporaryDirectory() as place,
@@ -115,56 +78,12 @@ def _ours() -> Story:
             cluster.spawn(name, sys.executable, "-m", module, config, name, seconds, place)
             return cluster.processes[name]
 
-        return _told(Path(place), learner)
+        return watched(Path(place), learner, PLAN)
 
 
-def _told(folder: Path, learner: Spawn) -> Story:
-    """Starts the learners, watches them for a while, kills one, and watches the others."""
-    processes = {name: learner(name) for name in STEP_SECONDS}
-    deadline = time.monotonic() + READY_SECONDS_MAX
-    while any(len(_steps(folder, name)) < WARM_STEPS for name in STEP_SECONDS):
-        for name, process in processes.items():
-            if process.poll() is not None:
-                raise RuntimeError(f"{name} ended: {(folder / f'{name}.log').read_text()[-2000:]}")
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no steps of all in {READY_SECONDS_MAX:.0f} s, in {folder}")
-        WATCH.wait(0.2)
-    begun = time.monotonic()
-    WATCH.wait(STRAGGLED_SECONDS)
-    killed = time.monotonic()
-    processes["a"].send_signal(signal.SIGKILL)
-    WATCH.wait(KILLED_SECONDS)
-    over = time.monotonic()
-    before = {name: _steps(folder, name, begun, killed) for name in FAST}
-    after = {name: _steps(folder, name, killed, over) for name in FAST[1:]}
-    return Story(
-        steps_per_second=sum(map(len, before.values())) / (killed - begun),
-        step_seconds=median(_gaps([begun, *before["b"]])),
-        longest_before_seconds=max(
-            max(_gaps([begun, *steps, killed])) for steps in before.values()
-        ),
-        longest_after_seconds=max(max(_gaps([killed, *steps, over])) for steps in after.values()),
-    )
-
-
-def _steps(folder: Path, name: str, begun: float = 0.0, over: float = float("inf")) -> list[float]:
-    """When this learner's steps ended, of those between two times."""
-    told = folder / f"{name}.steps"
-    lines = told.read_text().split("\n")[:-1] if told.exists() else []
-    return [at for line in lines if begun <= (at := float(line.split()[0])) < over]
-
-
-def _gaps(times: list[float]) -> list[float]:
-    return [later - earlier for earlier, later in pairwise(times)]
-
-
-def _installed() -> Path:
-    """torchft's own Python, after one installation."""
-    python = PLACE.absolute() / "bin" / "python"
-    if not python.with_name("torchft_lighthouse").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(PLACE)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return python
+def _steps_per_second(told: Told) -> float:
+    """Of the fast ones together, beside the straggler."""
+    return sum(len(told.before(name)) for name in FAST) / (told.killed - told.begun)
 
 
 def _free_port() -> int:

@@ -1,7 +1,8 @@
-"""A learner of ours whose steps are naps, the twin of torchft_learner.py.
+"""A learner of ours whose steps are naps, the twin of torchft_learner.py and hivemind_learner.py.
 
-napping_learner CONFIG NAME STEP_SECONDS FOLDER: appends the monotonic time of every inner step to
-FOLDER/NAME.steps, and runs until it is killed.
+napping_learner CONFIG NAME STEP_SECONDS FOLDER: for each inner step it appends to FOLDER/NAME.steps
+its monotonic time, the syncer step that the model holds and the seconds that the session's own call
+took, and runs until it is killed.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ def main() -> None:
                 parameter.grad = torch.ones_like(parameter)
             nap.wait(float(step_seconds))
             inner.step()
+            begun = time.monotonic()
             session.step(tokens=TOKENS, loss=1.0)
-            print(time.monotonic(), session.clock.step, file=told)
+            ended = time.monotonic()
+            print(ended, session.clock.step, ended - begun, file=told)
 
 
 if __name__ == "__main__":
