@@ -24,6 +24,7 @@ from decodiloco.merge.crew import Crew
 from decodiloco.merge.exact import CHUNK_ELEMENTS, Floats, square_sum
 from decodiloco.merge.places import Whole, pieces
 from decodiloco.merge.rules import Clipping, Rule, length_of, plan_merge
+from decodiloco.store.aside import HELD_BYTES_MAX, Memory
 from decodiloco.store.codecs import decode, to_bf16
 from tests.bench.figures import Figure, at_least, at_most, interleaved
 
@@ -127,7 +128,7 @@ class Arrays:
         def merge() -> object:
             plan = plan_merge(rule, weights, squares, Clipping(None))
             streams = [_streamed(delta) for delta in self.deltas]
-            made = Whole(np.empty_like(self.parameter)), Whole(np.empty_like(self.parameter))
+            made = Whole(_room(self.parameter.nbytes)), Whole(_room(self.parameter.nbytes))
             sums, _ = adding.add_up(streams, plan, made[1], crew)
             assert list(sums.found) == squares
             factor, _ = length_of(plan, sums)
@@ -136,6 +137,13 @@ class Arrays:
             return made
 
         return merge
+
+
+def _room(nbytes: int) -> Floats:
+    """Memory for a result: as a merge's, it is lent again by merge after merge if it is not long."""
+    if nbytes <= HELD_BYTES_MAX:
+        return Memory(nbytes).lend(0, nbytes).view(np.float32)
+    return np.empty(nbytes // 4, np.float32)
 
 
 def _obvious(case: Case, arrays: Arrays) -> Callable[[], object]:
