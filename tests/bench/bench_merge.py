@@ -140,7 +140,7 @@ class Arrays:
 
 
 def _room(nbytes: int) -> Floats:
-    """Memory for a result, as a merge has it: lent again by merge after merge, if it is not long."""
+    """Memory for a result as a merge has it: lent again, merge after merge, if it is not long."""
     if nbytes <= HELD_BYTES_MAX:
         return Memory(nbytes).lend(0, nbytes).view(np.float32)
     return np.empty(nbytes // 4, np.float32)
