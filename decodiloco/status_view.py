@@ -123,6 +123,7 @@ def report_of(followed: Followed, beats: Mapping[str, Beat], now_seconds: float)
         "fence": state.fence,
         "leader_waits": _leader_waits(state, beats),
         "syncers_heard": sorted(b.speaker for b in beats.values() if b.role == "syncer"),
+        "mergers": _mergers(beats),
         "versions": list(state.versions),
         "keep_merges": state.keep_merges or None,
         "horizon": state.retention.horizon.position if state.retention.horizon else 0,
@@ -147,6 +148,15 @@ def _leader_waits(state: State, beats: Mapping[str, Beat]) -> str:
     return beat.text("waiting") if beat else ""
 
 
+def _mergers(beats: Mapping[str, Beat]) -> list[Report]:
+    """Those that are heard; their merges are counted from their start."""
+    heard = sorted((b for b in beats.values() if b.role == "merger"), key=lambda b: b.speaker)
+    return [
+        {"merger": b.speaker, "merges": b.count("merges"), "working": b.count("working")}
+        for b in heard
+    ]
+
+
 def lines_of(report: Report) -> list[str]:
     """The report for people, without colours, to fit 80 columns."""
     is_open = report["phase"] == "open"
@@ -155,6 +165,7 @@ def lines_of(report: Report) -> list[str]:
         f"run        {report['run']}: {report['phase']} at step {report['step']}{of}, "
         f"position {report['position']}",
         f"syncer     {_led(report)}",
+        *_merger_lines(report),
         f"tokens     {report['tokens']:,}, {report['tokens_per_second']:,.0f} a second; "
         f"merged {_percent(report['share_merged'])}; goodput {_percent(report['goodput'])}",
         f"loss       {_loss(report)}",
@@ -180,6 +191,15 @@ def _led(report: Report) -> str:
     if others:
         return f"{who}; {others} will take over"
     return f"{who}; start one with `decodiloco syncer`"
+
+
+def _merger_lines(report: Report) -> list[str]:
+    """Said where there are mergers: most runs have none."""
+    told = [
+        f"{one['merger']} has done {one['merges']:,}, {one['working']} under way"
+        for one in report["mergers"]
+    ]
+    return [f"{'' if number else 'mergers':<11}{line}" for number, line in enumerate(told)]
 
 
 def _versions(versions: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""A whole cluster on one machine: server, syncers, learners, evaluator and recorder as processes.
+"""A whole cluster on one machine: server, syncers, mergers, learners and the rest as processes.
 
 Knows the order in which they start and stop, and follows the tape to tell what happens. What
 a run is made of and when it is hurt is handed in.
@@ -23,6 +23,7 @@ from decodiloco.local.plan import (
     archive_role,
     evaluator_role,
     learner_roles,
+    merger_roles,
     opener_role,
     recorder_role,
     spot_roles,
@@ -54,10 +55,11 @@ from streams.nats_server import NatsServer
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many learners and syncers a cluster has, and learners beyond these that come and go."""
+    """How many of each role a cluster has, and learners beyond these that come and go."""
 
     learners: int
     syncers: int
+    mergers: int = 0
     spot: Availability | None = None
 
 
@@ -162,6 +164,7 @@ class Cluster:
         coming = still_to_come(kills, self.story.struck, syncer_ids(self._size.syncers))
         roles = [
             *syncer_roles(folder, self._size.syncers),
+            *(self._merger_roles() if self.story.closed is None else ()),
             *(role for role in learner_roles(folder, self._size.learners) if self._is_due(role.id)),
             evaluator_role(folder),
             recorder_role(folder),
@@ -201,7 +204,8 @@ class Cluster:
     def _may_come_later(self, role: Role) -> bool:
         """Whether the first round does without it: its start would slow that of the learners."""
         standbys = syncer_ids(self._size.syncers)[1:]
-        return role.name in (*standbys, "archive")
+        mergers = (merger.name for merger in self._merger_roles())
+        return role.name in (*standbys, *mergers, "archive")
 
     def _look_for_rounds(self, envelope: Envelope) -> None:
         if isinstance(envelope.event, RoundOpened | RunClosing):
@@ -242,6 +246,9 @@ class Cluster:
 
     def _spot_roles(self) -> tuple[Role, ...]:
         return spot_roles(str(self._folder), self._size.spot.most if self._size.spot else 0)
+
+    def _merger_roles(self) -> tuple[Role, ...]:
+        return merger_roles(str(self._folder), self._size.mergers)
 
     def _is_due(self, learner: str) -> bool:
         lane = self.story.lanes.get(learner)
@@ -285,7 +292,8 @@ class Cluster:
         """Learners first, so that a syncer still hears them leave; the recorder last.
 
         In the middle of a closing the syncers go first: they would close the run without the
-        learners. Of a closed run learners take leave by themselves, in a moment.
+        learners. Of a closed run learners take leave by themselves, in a moment. Mergers go after
+        the syncers: one that leads would wait for an answer.
         """
         folder = str(self._folder)
         roles = (*learner_roles(folder, self._size.learners), *self._spot_roles())
@@ -296,6 +304,7 @@ class Cluster:
             await self._supervisor.stop(syncer_ids(self._size.syncers))
         await self._supervisor.stop([*learners, "evaluator", "open"])
         await self._supervisor.stop(syncer_ids(self._size.syncers))
+        await self._supervisor.stop([role.name for role in self._merger_roles()])
         await self._supervisor.stop(["recorder", "archive"])
 
 

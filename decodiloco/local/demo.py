@@ -24,7 +24,7 @@ from decodiloco.local.folder import (
     summary_there,
     write_summary,
 )
-from decodiloco.local.plan import Kill, kills_of, learner_ids, syncer_ids
+from decodiloco.local.plan import Kill, kills_of, learner_ids, merger_ids, syncer_ids
 from decodiloco.local.summary import in_words, next_commands, summarized
 from decodiloco.local.view import Display
 from decodiloco.places import check_places
@@ -80,6 +80,7 @@ def up(
     check_places(config)
     learner_ids(size.learners + (size.spot.most if size.spot else 0))
     syncer_ids(size.syncers)
+    merger_ids(size.mergers)
     folder = folder or Path("runs") / config.run.name
     with held(folder):
         check_same_run(folder, config)

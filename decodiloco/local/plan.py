@@ -14,6 +14,7 @@ from decodiloco.errors import ConfigInvalid
 from streams.events import HardshipInjected
 
 LEARNERS_MAX = 200
+MERGERS_MAX = 16
 _KILL = re.compile(r"([a-z0-9][a-z0-9-]{0,47})@([0-9]{1,9})")
 
 
@@ -105,8 +106,19 @@ def syncer_ids(count: int) -> tuple[str, ...]:
     return tuple(f"syncer-{number}" for number in range(1, count + 1))
 
 
+def merger_ids(count: int) -> tuple[str, ...]:
+    """m1, m2 ...; none where the leading syncer merges itself."""
+    if not 0 <= count <= MERGERS_MAX:
+        raise ConfigInvalid(f"--mergers {count}: one machine runs 0 to {MERGERS_MAX}")
+    return tuple(f"m{number}" for number in range(1, count + 1))
+
+
 def syncer_roles(folder: str, count: int) -> tuple[Role, ...]:
     return tuple(_process("syncer", folder, id_, id_) for id_ in syncer_ids(count))
+
+
+def merger_roles(folder: str, count: int) -> tuple[Role, ...]:
+    return tuple(_process("merger", folder, f"merger-{id_}", id_) for id_ in merger_ids(count))
 
 
 def learner_roles(folder: str, count: int) -> tuple[Role, ...]:

@@ -194,7 +194,7 @@ def end_leftovers(folder: Path) -> list[str]:
                 left[name] = process
         except psutil.NoSuchProcess:
             continue
-    hearers = ("syncer", "recorder", "archive", "nats-server")
+    hearers = ("syncer", "merger", "recorder", "archive", "nats-server")
     speakers = [left[name] for name in left if not name.startswith(hearers)]
     _end(speakers)
     for hearer in hearers:

@@ -44,6 +44,7 @@ def values_of(counted: Counted, outlook: Outlook) -> Values:
     found.update(_of_fragments(counted))
     found.update(_of_learners(counted, report, outlook))
     found.update(_of_syncers(counted, outlook))
+    found.update(_of_mergers(report))
     found.update(_of_streams(counted, outlook))
     return found
 
@@ -67,6 +68,7 @@ def _of_run(
         "last_merge_timestamp_seconds": counted.last_merge_seconds,
         "learners_needed": report["learners_needed"],
         "merged_ratio": report["share_merged"],
+        "mergers": len(report["mergers"]),
         "oldest_round_timestamp_seconds": min(
             (opened[number] for number in state.rounds if number in opened), default=None
         ),
@@ -140,6 +142,13 @@ def _of_syncers(counted: Counted, outlook: Outlook) -> Values:
             (name,): float(name in heard and heard[name].values.get("leading") == 1)
             for name in names
         },
+    }
+
+
+def _of_mergers(report: Report) -> Values:
+    return {
+        "merger_merges": {(one["merger"],): one["merges"] for one in report["mergers"]},
+        "merger_working": {(one["merger"],): one["working"] for one in report["mergers"]},
     }
 
 

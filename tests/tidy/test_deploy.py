@@ -44,11 +44,12 @@ def test_the_cluster_has_the_parts_that_it_is_said_to_have() -> None:
     assert {"nats", "object-store", "open", "syncer", "learner", "evaluator"} <= named
     counted = {
         kind: sum(argv[1] == kind for argv in roles().values())
-        for kind in ("syncer", "learner", "evaluator", "open")
+        for kind in ("syncer", "merger", "learner", "evaluator", "open")
     }
-    assert counted == {"syncer": 2, "learner": 4, "evaluator": 1, "open": 1}
+    assert counted == {"syncer": 2, "merger": 1, "learner": 4, "evaluator": 1, "open": 1}
     ids = [argv[argv.index("--id") + 1] for argv in roles().values() if "--id" in argv]
-    assert len(ids) == len(set(ids)) == 6
+    assert len(ids) == len(set(ids)) == 7
+    assert services()["merger"]["profiles"] == ["mergers"], "only where it is asked for"
 
 
 @pytest.mark.parametrize("name", sorted(roles()))
@@ -176,13 +177,15 @@ def _pinned(package: str) -> str:
 
 def test_whoever_merges_has_a_disk_for_what_waits() -> None:
     """A new version waits where TMPDIR points: a container's /tmp is memory here."""
-    merging = [name for name, argv in roles().items() if {"syncer", "verify"} & set(argv[:2])]
-    assert len(merging) >= 3
+    merge = ("syncer", "merger")
+    merging = [name for name, argv in roles().items() if {*merge, "verify"} & set(argv[:2])]
+    assert len(merging) >= 4
     for name in merging:
         service = services()[name]
         folder = service["environment"]["TMPDIR"]
         assert f"scratch:{folder}" in service["volumes"], name
         assert not any(folder.startswith(each) for each in service["tmpfs"]), name
         assert f"./run.toml:{RUN_TOML}:ro" in service["volumes"], name
-    unit = text_of("deploy/systemd/decodiloco-syncer@.service")
-    assert "PrivateTmp=true" in unit and "Environment=TMPDIR=/var/tmp" in unit
+    for role in merge:
+        unit = text_of(f"deploy/systemd/decodiloco-{role}@.service")
+        assert "PrivateTmp=true" in unit and "Environment=TMPDIR=/var/tmp" in unit

@@ -150,7 +150,7 @@ while :; do sleep 0.01; done
 
 def test_whoever_leaves_when_told_runs_in_the_same_shell() -> None:
     assert [name.split("/")[-1] for name, _ in ROLES] == [
-        "syncers", "learners", "evaluator", "archive",
+        "syncers", "learners", "evaluator", "archive", "mergers",
     ]  # fmt: skip
     assert all(command == ROLES[0][1] for _, command in ROLES)
 

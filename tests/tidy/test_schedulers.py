@@ -85,8 +85,12 @@ def test_a_unit_types_a_command_that_there_is(unit: str) -> None:
     assert int(service["TimeoutStopSec"]) >= 30
 
 
-def test_there_is_a_unit_for_learners_and_one_for_syncers() -> None:
-    assert UNITS == ["decodiloco-learner@.service", "decodiloco-syncer@.service"]
+def test_there_is_a_unit_for_learners_for_mergers_and_for_syncers() -> None:
+    assert UNITS == [
+        "decodiloco-learner@.service",
+        "decodiloco-merger@.service",
+        "decodiloco-syncer@.service",
+    ]
 
 
 def test_skypilot_types_a_command_that_there_is() -> None:

@@ -37,6 +37,7 @@ WELL = {
     'decodiloco_fragment_version{run="r",fragment="0"}': "9x60",
     'decodiloco_fragment_version{run="r",fragment="1"}': "8x60",
     'decodiloco_tape_lag_facts{run="r",component="exporter"}': "10x60",
+    'decodiloco_mergers{run="r"}': "2x60",
     'decodiloco_inbox_pending_messages{run="r",region="home"}': "10x60",
     'decodiloco_stream_replicas_behind{run="r",stream="TAPE_r"}': "0x60",
     'decodiloco_loss{run="r",learner="a"}': "3.5x60",
@@ -68,6 +69,7 @@ ILL = {
     "LowParticipation": {'decodiloco_participation_ratio{run="r"}': "0.75x5 0.25x55"},
     "FragmentBehind": {'decodiloco_fragment_version{run="r",fragment="0"}': "9x20 13x40"},
     "FollowerBehind": {'decodiloco_tape_lag_facts{run="r",component="exporter"}': "10x20 5000x40"},
+    "MergerGone": {'decodiloco_mergers{run="r"}': "2x20 1x40"},
     "InboxBehind": {'decodiloco_inbox_pending_messages{run="r",region="home"}': "10x20 5000x40"},
     "ReplicaBehind": {'decodiloco_stream_replicas_behind{run="r",stream="TAPE_r"}': "0x20 1x40"},
     "LossNotANumber": {'decodiloco_loss{run="r",learner="a"}': "3.5x20" + " NaN" * 40},
@@ -123,6 +125,10 @@ def test_a_learner_that_is_quarantined_again_and_again_is_told_while_it_is_there
     assert fired(tmp_path, {lost: "1x40 2x20"}, 50) == {"LearnerQuarantined"}
 
 
+def test_a_merger_that_comes_back_at_once_is_not_missed(tmp_path: Path) -> None:
+    assert fired(tmp_path, {'decodiloco_mergers{run="r"}': "2x49 1x0 2x10"}, 50) == set()
+
+
 def test_every_alert_is_tried() -> None:
     rules = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
     assert set(ILL) == {rule["alert"] for rule in rules}
@@ -135,5 +141,6 @@ def test_a_run_that_is_closed_is_not_missed(tmp_path: Path) -> None:
         'decodiloco_syncer_is_leader{run="r",syncer="s1"}': "1x20 0x40",
         'decodiloco_tape_last_fact_timestamp_seconds{run="r"}': "0+60x20 1200x40",
         'decodiloco_last_merge_timestamp_seconds{run="r"}': "0+60x20 1200x40",
+        'decodiloco_mergers{run="r"}': "2x20 0x40",
     }
     assert fired(tmp_path, ended, 50) == set()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 COMMANDS = (
-    "demo", "up", "open", "syncer", "learner", "evaluator", "close", "status", "doctor",
+    "demo", "up", "open", "syncer", "merger", "learner", "evaluator", "close", "status", "doctor",
 )  # fmt: skip
 CONFIG = '[run]\nname = "trial"\n[here]\nnats = "nats://127.0.0.1:1"\nstore = "memory://trial"\n'
 

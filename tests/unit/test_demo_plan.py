@@ -28,6 +28,8 @@ from decodiloco.local.plan import (
     kills_of,
     learner_ids,
     learner_roles,
+    merger_ids,
+    merger_roles,
     recorder_role,
     still_to_come,
     syncer_ids,
@@ -98,11 +100,20 @@ def test_learners_are_named_by_letters_while_they_last() -> None:
         learner_ids(0)
 
 
+def test_there_are_as_many_mergers_as_were_asked_for_and_none_unasked() -> None:
+    assert (merger_ids(0), merger_ids(2)) == ((), ("m1", "m2"))
+    for count in (-1, 17):
+        with pytest.raises(ConfigInvalid, match=f"--mergers {count}: one machine runs 0 to 16"):
+            merger_ids(count)
+
+
 def test_every_role_runs_a_command_on_the_run_folder() -> None:
-    roles = [*syncer_roles("r", 1), *learner_roles("r", 1), evaluator_role("r")]
+    roles = [*syncer_roles("r", 1), *merger_roles("r", 1), *learner_roles("r", 1)]
+    roles.append(evaluator_role("r"))
     roles += [recorder_role("r"), archive_role("r"), archive_role("r", follow=False)]
     assert [(role.name, role.module, " ".join(role.arguments)) for role in roles] == [
         ("syncer-1", "decodiloco.cli", "syncer --config r/run.toml --id syncer-1"),
+        ("merger-m1", "decodiloco.cli", "merger --config r/run.toml --id m1"),
         ("learner-a", "decodiloco.cli", "learner --config r/run.toml --id a"),
         ("evaluator", "decodiloco.cli", "evaluator --config r/run.toml"),
         ("recorder", "replay.cli", "record r -o r/run.tape --follow"),

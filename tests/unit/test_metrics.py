@@ -202,6 +202,22 @@ def test_a_leader_that_is_not_heard_leads_no_more() -> None:
     }
 
 
+def test_mergers_are_told_while_they_are_heard() -> None:
+    counted = counted_of(run_of_two())
+    heard = values_of(
+        counted,
+        outlook(
+            Beat("merger", "m2", {"working": 0, "merges": 4}),
+            Beat("merger", "m1", {"working": 2, "merges": 7}),
+        ),
+    )
+    assert heard["mergers"] == {(): 2}
+    assert heard["merger_merges"] == {("m1",): 7, ("m2",): 4}
+    assert heard["merger_working"] == {("m1",): 2, ("m2",): 0}
+    silent = values_of(counted, outlook())
+    assert (silent["mergers"], silent["merger_merges"]) == ({(): 0}, {})
+
+
 def test_streams_tell_how_full_they_are_and_what_waits() -> None:
     desk = run_of_two()
     values = values_of(counted_of(desk), outlook(streams=(TAPE, HOME)))

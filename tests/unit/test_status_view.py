@@ -91,6 +91,29 @@ def test_a_run_with_one_round_so_far_has_no_time_between_rounds() -> None:
     assert report["round_seconds"] is None and report["pace_seconds"] > 0
 
 
+def test_mergers_that_are_heard_are_told_with_what_they_do() -> None:
+    told = told_by(two_learners_one_answer())
+    beats = {
+        "merger/m2": Beat("merger", "m2", {"working": 0, "merges": 1200}),
+        "merger/m1": Beat("merger", "m1", {"working": 1, "merges": 7}),
+    }
+    report = report_of(told, beats, 100.0)
+    assert report["mergers"] == [
+        {"merger": "m1", "merges": 7, "working": 1},
+        {"merger": "m2", "merges": 1200, "working": 0},
+    ]
+    assert lines_of(report)[2:4] == [
+        "mergers    m1 has done 7, 1 under way",
+        "           m2 has done 1,200, 0 under way",
+    ]
+
+
+def test_a_run_without_mergers_says_nothing_of_them() -> None:
+    report = report_of(told_by(two_learners_one_answer()), {}, 100.0)
+    assert report["mergers"] == []
+    assert not any("mergers" in line for line in lines_of(report))
+
+
 def test_a_learner_without_a_heartbeat_is_silent() -> None:
     told = told_by(two_learners_one_answer())
     beats = beat_of("a", learner_step=20, tokens_trained=2000, step_seconds=0.5, waiting="")
