@@ -23,8 +23,9 @@ from decodiloco.merger.orders import (
     encode_order,
 )
 from decodiloco.store.blobs import BlobStore
+from decodiloco.syncer.errand import UNANSWERED_MAX
 from decodiloco.syncer.leadership import Heartbeats
-from decodiloco.syncer.mergers import UNANSWERED_MAX, Mergers
+from decodiloco.syncer.mergers import Mergers
 from streams.calls import Answerer
 from streams.errors import PermissionDenied
 from streams.memory import MemoryCalls
