@@ -16,6 +16,7 @@ from decodiloco.merge.order import Abandoned, MergeOrder
 from decodiloco.merge.self_test import self_test
 from decodiloco.merger.jobs import Jobs
 from decodiloco.merger.orders import Result
+from decodiloco.merger.threads import Threads
 from decodiloco.places import Places, open_places
 from decodiloco.syncer.leadership import beat_on
 from decodiloco.telemetry import log
@@ -33,8 +34,8 @@ class Merger:
         self.name = checked(name, "merger")
         self._config = config
         self._places = places
-        run, threads = config.run.name, config.here.threads
-        self._jobs = Jobs(places.store, run, MERGES_AT_ONCE, threads, self._tell)
+        self._crew = Threads(places.store, MERGES_AT_ONCE, config.here.threads, self._tell)
+        self._jobs = Jobs(config.run.name, self._crew)
 
     async def run(self) -> None:
         """Merges until a syncer says that the run is closed.
@@ -60,8 +61,8 @@ class Merger:
                 for task in tasks:
                     task.cancel()
         finally:
-            self._jobs.close()
-        log("merger").info("the run is over", merges=self._jobs.done)
+            self._crew.close()
+        log("merger").info("the run is over", merges=self._crew.done)
 
     async def _closed(self, silent_seconds_max: float) -> None:
         """Returns when a syncer says that the run is closed."""
@@ -84,7 +85,7 @@ class Merger:
             ) from None
 
     def _beat(self) -> Beat:
-        return Beat("merger", self.name, {"working": self._jobs.working, "merges": self._jobs.done})
+        return Beat("merger", self.name, {"working": self._jobs.working, "merges": self._crew.done})
 
     def _tell(self, order: MergeOrder, came: Result | Failure) -> None:
         about = {"round": order.round, "fragment": order.fragment, "version": order.version}

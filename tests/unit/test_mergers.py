@@ -22,6 +22,7 @@ from decodiloco.merger.orders import (
     encode_answer,
     encode_order,
 )
+from decodiloco.merger.threads import Tell, Threads
 from decodiloco.store.blobs import BlobStore
 from decodiloco.syncer.errand import UNANSWERED_MAX
 from decodiloco.syncer.leadership import Heartbeats
@@ -82,25 +83,31 @@ def tell(story: Callable[[Desk], Awaitable[None]]) -> list[Any]:
     return logs
 
 
-def jobs_of(store: BlobStore, at_once: int = 1) -> Jobs:
-    return Jobs(store, RUN, at_once, 1, lambda *_: None)
+class Merger:
+    """A merger's jobs and its threads."""
+
+    def __init__(self, store: BlobStore, tell: Tell = lambda *_: None) -> None:
+        self.crew = Threads(store, 1, 1, tell)
+        self.jobs = Jobs(RUN, self.crew)
+        self.answer = self.jobs.answer
+        self.close = self.crew.close
 
 
 def test_a_merger_gives_what_the_syncer_would_have_made() -> None:
     bench = FragmentBench("given")
-    order, jobs = order_of(bench), jobs_of(bench.store)
+    order, merger = order_of(bench), Merger(bench.store)
     other = FragmentBench("own")
     own = carry_out(order_of(other), other.store)
 
     async def story(desk: Desk) -> None:
-        await desk.has("m1", jobs.answer)
+        await desk.has("m1", merger.answer)
         assert await desk.mergers.carried_out(order) == own
 
     assert tell(story) == []
-    assert isinstance(own, StoredMerge) and jobs.done == 1
+    assert isinstance(own, StoredMerge) and merger.crew.done == 1
     stored = set(bench.store.keys(f"{RUN}/")) - {one.key for one in order.contributions}
     assert stored == set(other.store.keys(f"{RUN}/")) - {one.key for one in order.contributions}
-    jobs.close()
+    merger.close()
 
 
 def test_without_mergers_a_merge_is_the_syncers_own() -> None:
@@ -116,15 +123,15 @@ def test_without_mergers_a_merge_is_the_syncers_own() -> None:
 
 def test_the_same_order_is_one_job_however_often_it_is_asked_for() -> None:
     bench = FragmentBench("once")
-    order, jobs = order_of(bench), jobs_of(bench.store)
+    order, merger = order_of(bench), Merger(bench.store)
     question = encode_order(order)
-    answers = {decode_answer(jobs.answer(question)).kind for _ in range(5)}
-    while isinstance(answer := decode_answer(jobs.answer(question)), Working):
+    answers = {decode_answer(merger.answer(question)).kind for _ in range(5)}
+    while isinstance(answer := decode_answer(merger.answer(question)), Working):
         pass
     assert answers <= {"working", "done"} and isinstance(answer, Done)
-    assert decode_answer(jobs.answer(question)) == answer
-    assert jobs.done == 1
-    jobs.close()
+    assert decode_answer(merger.answer(question)) == answer
+    assert merger.crew.done == 1
+    merger.close()
 
 
 @pytest.mark.parametrize(
@@ -138,16 +145,16 @@ def test_the_same_order_is_one_job_however_often_it_is_asked_for() -> None:
 )
 def test_a_merger_that_fails_is_passed_over_for_another(answer: bytes, told: str) -> None:
     bench = FragmentBench("another")
-    order, jobs = order_of(bench), jobs_of(bench.store)
+    order, merger = order_of(bench), Merger(bench.store)
 
     async def story(desk: Desk) -> None:
         await desk.has("m1", lambda _: answer)
-        await desk.has("m2", jobs.answer)
+        await desk.has("m2", merger.answer)
         assert isinstance(await desk.mergers.carried_out(order), StoredMerge)
 
     (entry,) = tell(story)
     assert entry["merger"] == "m1" and told in entry["why"]
-    jobs.close()
+    merger.close()
 
 
 def test_where_all_fail_the_merge_is_the_syncers_own_and_that_is_told() -> None:
@@ -234,9 +241,9 @@ def test_a_syncer_that_may_not_ask_merges_itself() -> None:
     assert "may not publish" in first["why"]
 
 
-def answered(jobs: Jobs, order: MergeOrder) -> Done | Failed:
+def answered(merger: Merger, order: MergeOrder) -> Done | Failed:
     """The answer of a job, once it has one."""
-    while isinstance(answer := decode_answer(jobs.answer(encode_order(order))), Working):
+    while isinstance(answer := decode_answer(merger.answer(encode_order(order))), Working):
         pass
     return answer
 
@@ -250,28 +257,28 @@ def test_a_job_that_failed_is_told_once_and_begins_anew() -> None:
     stumbling = Stumbling(
         bench.store, lambda key, _: ConnectionError(key) if next(fails, False) else None
     )
-    jobs = Jobs(stumbling, RUN, 1, 1, lambda _, came: told.append(came))
+    merger = Merger(stumbling, lambda _, came: told.append(came))
 
-    first = answered(jobs, order)
+    first = answered(merger, order)
 
     assert isinstance(first, Failed) and "ConnectionError" in first.why
-    assert answered(jobs, order) == Done.of(own)
-    jobs.close()
+    assert answered(merger, order) == Done.of(own)
+    merger.close()
 
 
 def test_a_merger_refuses_an_order_of_another_run_and_one_too_many() -> None:
     bench = FragmentBench("refuses")
-    order, jobs = order_of(bench), jobs_of(bench.store)
-    answer = answered(jobs, replace(order, run="other"))
+    order, merger = order_of(bench), Merger(bench.store)
+    answer = answered(merger, replace(order, run="other"))
     assert isinstance(answer, Failed) and "of run other" in answer.why
-    jobs.close()
+    merger.close()
 
 
 def test_the_oldest_answers_are_let_go_of() -> None:
     bench = FragmentBench("many")
-    order, jobs = order_of(bench), jobs_of(bench.store)
+    order, merger = order_of(bench), Merger(bench.store)
     small = replace(order, contributions=(), quorum=1)
     for number in range(KEPT_MAX + 10):
-        assert isinstance(answered(jobs, replace(small, round=number)), Done)
-    assert len(jobs._jobs) <= KEPT_MAX
-    jobs.close()
+        assert isinstance(answered(merger, replace(small, round=number)), Done)
+    assert len(merger.jobs._jobs) <= KEPT_MAX
+    merger.close()
