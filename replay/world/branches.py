@@ -14,6 +14,7 @@ SEEDS_ENOUGH = 100  # with fewer seeds a branch may be missed by chance
 RARE = (
     "a delta holds residuals",
     "a job is owed no more",
+    "a leader merges what a merger did not",
     "a leader stands down",
     "a learner carries its work over",
     "a learner is orphaned",
@@ -25,19 +26,26 @@ RARE = (
     "a life goes on with residuals",
     "a merge is abandoned",
     "a merge is made twice",
+    "a merger fails",
+    "a merger is given up",
+    "a merger merges",
+    "a merger merges what is merged already",
     "a process ends of LifeEnded",
     "a store is swept",
     "a syncer begins from a snapshot",
     "a syncer's job is tried again",
     "a takeover is lost to another",
+    "an answer comes after the round is merged",
     "an append has no answer",
     "an append is refused",
     "an append without an answer was stored",
     "the answer to a call is lost: append",
+    "the answer to a call is lost: call",
     "the answer to a call is lost: put",
     "the answer to a call is lost: say",
     "the answer to a call is lost: transfer",
     "the store answers with an error",
+    "two mergers store the same",
 )
 
 POINTS: dict[str, tuple[str, ...]] = {
@@ -58,6 +66,12 @@ POINTS: dict[str, tuple[str, ...]] = {
         "learner_joined acknowledged",
         "learner_left acknowledged",
         "learner_left composed",
+    ),
+    "merger": (
+        "global stored",
+        "merge begins to read",
+        "outer stored",
+        "report stored",
     ),
     "syncer": (
         "append answered",

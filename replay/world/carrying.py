@@ -6,12 +6,14 @@ of the store is tried again, and what is no longer owed is forgotten.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from decodiloco.errors import StoreUnreachable
 from decodiloco.merge.fragment import Merged, merge_fragment
 from decodiloco.merge.model_digest import model_digest
+from decodiloco.merger.orders import Result
 from decodiloco.store.blobs import BlobStore, Part
 from decodiloco.store.keys import global_key, snapshot_key
 from decodiloco.store.retention import Named, going, may_go
@@ -32,8 +34,10 @@ from decodiloco.syncer.snapshot import encode_state
 from decodiloco.syncer.state import State
 from decodiloco.syncer.sweeping import raise_horizon
 from decodiloco.times import STORE_RETRY_SECONDS_MAX
+from replay.world.giving import Giving
 from replay.world.model import Floats
 from replay.world.places import SeenStore
+from replay.world.storing import Blobs, Storing
 from streams.errors import Failure
 
 if TYPE_CHECKING:
@@ -51,16 +55,17 @@ class Carrier:
     def __init__(self, syncer: SyncerProcess, done: Callable[[str, Draft], None]) -> None:
         self._syncer, self._done = syncer, done
         self._jobs: dict[str, Job] = {}
+        self._burden: Counter[str] = Counter()  # merges that each merger is asked for
 
     def compare(self, state: State, asks: Sequence[Ask]) -> None:
         """Starts what is newly owed, and forgets what is owed no more."""
         wanted = {ask.key: ask for ask in asks if isinstance(ask, Long)}
         for key in [key for key in self._jobs if key not in wanted]:
-            self._jobs.pop(key).is_wanted = False
+            self._jobs.pop(key).drop()
             self._syncer.world.hit("a job is owed no more")
         for key, ask in wanted.items():
             if key not in self._jobs:
-                self._jobs[key] = Job(self._syncer, state, ask, self._done)
+                self._jobs[key] = Job(self._syncer, state, ask, self._done, self._burden)
                 self._jobs[key].begin()
 
     def forget(self, key: str) -> None:
@@ -70,7 +75,7 @@ class Carrier:
     def close(self) -> None:
         """Forgets all jobs."""
         for job in self._jobs.values():
-            job.is_wanted = False
+            job.drop()
         self._jobs.clear()
 
 
@@ -78,21 +83,56 @@ class Job:
     """One ask being carried out."""
 
     def __init__(
-        self, syncer: SyncerProcess, state: State, ask: Long, done: Callable[[str, Draft], None]
+        self,
+        syncer: SyncerProcess,
+        state: State,
+        ask: Long,
+        done: Callable[[str, Draft], None],
+        burden: Counter[str],
     ) -> None:
-        self.is_wanted = True
+        self._is_wanted = True
         self._syncer, self._world = syncer, syncer.world
         self._state, self._ask, self._done = state, ask, done
         self._began = syncer.heap.now
         self._pause_seconds = 0.2
+        self._burden = burden
+        self._giving: Giving | None = None
 
     def begin(self) -> None:
+        """Gives a merge away where there are mergers; else it is our own work."""
+        self._given_away_or(self._work_a_while)
+
+    def drop(self) -> None:
+        """It is owed no more."""
+        self._is_wanted = False
+        if self._giving is not None:
+            self._giving.end()
+
+    def _given_away_or(self, here: Callable[[], None]) -> None:
+        ask = self._ask
+        if not self._is_wanted or not isinstance(ask, MergeFragment) or not self._syncer.mergers():
+            here()
+            return
+        self._began = self._syncer.heap.now
+
+        def made(result: Result | None) -> None:
+            if result is None:
+                self._began = self._syncer.heap.now
+                here()
+            else:
+                seconds = self._syncer.heap.now - self._began
+                self._done(ask.key, drafting.from_merge(ask, result, seconds))
+
+        self._giving = Giving(self._syncer, merge_order(self._state, ask.round), self._burden, made)
+        self._giving.turn()
+
+    def _work_a_while(self) -> None:
         """Works for a while, then reads, computes and stores."""
         seconds = self._world.case.merge_seconds
         self._syncer.work(seconds * (0.5 + self._world.random.random()), self._work)
 
     def _work(self) -> None:
-        if not self.is_wanted:
+        if not self._is_wanted:
             return
         slept = 0.0
 
@@ -114,15 +154,14 @@ class Job:
 
     def _carried(
         self, ask: Made, store: BlobStore, sleep: Callable[[float], None]
-    ) -> tuple[list[tuple[str, Sequence[Part]]], Callable[[], Draft]]:
+    ) -> tuple[Blobs, Callable[[], Draft]]:
         """What is to be stored, and the draft once it is."""
         state = self._state
         match ask:
             case MergeFragment():
                 order = merge_order(state, ask.round)
                 result = merge_fragment(order, store, sleep=sleep)
-                made = result.blobs(order) if isinstance(result, Merged) else []
-                blobs: list[tuple[str, Sequence[Part]]] = list(made)
+                blobs = result.blobs(order) if isinstance(result, Merged) else []
                 self._world.merged(order, result)
                 told = result.stored() if isinstance(result, Merged) else result
                 return blobs, lambda: drafting.from_merge(
@@ -147,27 +186,20 @@ class Job:
                     ask, drafting.from_close(state.versions, digest)
                 )
 
-    def _put(self, blobs: list[tuple[str, Sequence[Part]]], draft: Callable[[], Draft]) -> None:
+    def _put(self, blobs: Blobs, draft: Callable[[], Draft]) -> None:
         """Stores one blob after another; then the draft may be written."""
-        if not self.is_wanted:
-            return
-        if not blobs:
+
+        def stored() -> None:
             self._done(self._ask.key, draft())
-            return
-        (key, parts), rest = blobs[0], blobs[1:]
 
-        def answered(result: Failure | None) -> None:
-            if isinstance(result, StoreUnreachable):
-                self._again()
-                return
-            if isinstance(result, Failure):
-                raise result
-            self._world.point(self._syncer, f"{key.split('/')[1]} stored")
-            self._put(rest, draft)
-
-        self._world.network.call(
-            self._syncer, "store", "put", lambda: self._world.store.put(key, parts), answered
+        Storing(self._world, self._syncer, stored, self._put_failed, lambda: self._is_wanted).put(
+            blobs
         )
+
+    def _put_failed(self, failure: Failure) -> None:
+        if not isinstance(failure, StoreUnreachable):
+            raise failure
+        self._again()
 
     def _facts(self, kept: Sequence[int], after: int, last: int) -> list[Named]:
         """As `named_facts` reads them, of a tape that is at hand."""
@@ -186,7 +218,7 @@ class Job:
 
     def _delete(self, keys: list[str], draft: Draft) -> None:
         """Deletes a few blobs after another; then the draft may be written."""
-        if not self.is_wanted:
+        if not self._is_wanted:
             return
         self._world.point(self._syncer, "blobs deleted")
         if not keys:
@@ -212,7 +244,7 @@ class Job:
     def _again(self) -> None:
         """The store does not answer: all of it once more, later each time."""
         self._world.hit("a syncer's job is tried again")
-        self._syncer.later(self._pause_seconds, self._work)
+        self._syncer.later(self._pause_seconds, lambda: self._given_away_or(self._work))
         self._pause_seconds = min(2 * self._pause_seconds, STORE_RETRY_SECONDS_MAX)
 
 

@@ -49,6 +49,7 @@ class Case:
     opened: RunOpened
     learners: tuple[LearnerCase, ...]
     syncers: tuple[str, ...]
+    mergers: tuple[str, ...]
     merge_seconds: float
     hard_seconds: float
     merge_every_seconds: float
@@ -67,6 +68,7 @@ def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
     strikes = Random(f"gates {seed}").choice((0, 1, 2, 3))
     coded = Random(f"codecs {seed}").choice((run.codecs, run.codecs, *_IN_BLOCKS))
     run = run.model_copy(update={"gates": Gates(strikes=strikes), "codecs": coded})
+    mergers = Random(f"mergers {seed}").choice((0, 0, 1, 2))
     layout = _layout(run.fragments)
     first = tuple(_put_fragment(store, layout, fragment, seed) for fragment in range(run.fragments))
     opening = Opening(run, layout, first)
@@ -79,6 +81,7 @@ def draw_case(seed: int, store: WorldStore, merges: int) -> Case:
         opened=run_opened(opening, store.url, RULES),
         learners=learners,
         syncers=tuple(f"syncer-{number + 1}" for number in range(random.choice((1, 2, 2, 3)))),
+        mergers=tuple(f"merger-{number + 1}" for number in range(mergers)),
         merge_seconds=random.uniform(0.02, 0.3),
         hard_seconds=30.0 + merges * _seconds_a_merge(run, learners),
         merge_every_seconds=max(_seconds_a_merge(run, learners), _seconds_a_quorum(run, learners)),

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from decodiloco.store.tensors import Encoded
 from replay.world import poison
 from replay.world.branches import POINTS
+from replay.world.calls import KIND as CALL
 from replay.world.model import Arrays
 from replay.world.network import SERVICES, WAYS, Service
 from replay.world.places import WorldInbox
 from replay.world.plan import KINDS, Hardship, draw_plan
 from replay.world.process import Killed, Process
 from replay.world.recording import torn_and_taken_up
-from replay.world.syncer import SyncerProcess
+from replay.world.targets import Targets, role_of
 
 if TYPE_CHECKING:
     from replay.world.learner import LearnerProcess
@@ -35,12 +36,17 @@ SHARE = 0.3  # of calls, letters or blobs that a hardship strikes while it lasts
 
 @dataclass
 class Armed:
-    """A death that waits at a point (any, when empty), until so many more have passed there."""
+    """A death that waits at a point (any, when empty), until so many more have passed there.
 
+    `stops`: it is no death, and who was stopped goes on after so many seconds.
+    """
+
+    name: str
     role: str
     point: str
     left: int
     seconds: float
+    stops: bool
 
 
 class Hardships:
@@ -50,6 +56,7 @@ class Hardships:
         self.plan = plan
         self.clock_seconds: dict[str, float] = {}
         self._world = world
+        self._targets = Targets(world)
         self._undo: dict[str, Undo] = {}
         self._armed: list[Armed] = []
         self._poisoned: dict[str, str] = {}
@@ -70,20 +77,25 @@ class Hardships:
         world = self._world
         for name in world.case.syncers:
             world.start_syncer(name)
+        for name in world.case.mergers:
+            world.start_merger(name)
         for learner in world.case.learners:
             world.start_learner(learner)
 
     # What processes and places ask.
 
     def passes(self, process: Process, point: str) -> None:
-        """A process passes a point; it is killed there if a hardship waits for one like it."""
+        """A process passes a point: it is killed or stopped if a hardship waits there for it."""
         for armed in self._armed:
-            if armed.role != _role(process) or armed.point not in ("", point):
+            if armed.role != role_of(process) or armed.point not in ("", point):
                 continue
             if armed.left > 0:
                 armed.left -= 1
                 continue
             self._armed.remove(armed)
+            if armed.stops:
+                self._lasts(armed.name, self._pause(process), armed.seconds)
+                return
             self._world.hit(f"a {armed.role} is killed: {point}")
             process.kill()
             self._world.restart(process, armed.seconds)
@@ -117,10 +129,13 @@ class Hardships:
         self._world.hit(f"hardship {hardship.kind}")
         self._world.voices.announce(hardship.kind, hardship.name)
         undo = self._acts()[hardship.kind](hardship, Random(hardship.draw))
-        if undo is None:
-            return
-        self._undo[hardship.name] = undo
-        self._world.heap.later(hardship.seconds, lambda: self._take_back(hardship.name))
+        self._lasts(hardship.name, undo, hardship.seconds)
+
+    def _lasts(self, name: str, undo: Undo | None, seconds: float) -> None:
+        """What has struck is taken back after so long, if it can be."""
+        if undo is not None:
+            self._undo[name] = undo
+            self._world.heap.later(seconds, lambda: self._take_back(name))
 
     def _take_back(self, name: str) -> None:
         undo = self._undo.pop(name, None)
@@ -131,19 +146,23 @@ class Hardships:
         return {
             "kill-learner": lambda hardship, random: self._arm("learner", hardship, random),
             "kill-syncer": lambda hardship, random: self._arm("syncer", hardship, random),
+            "kill-merger": lambda hardship, random: self._arm("merger", hardship, random),
             "kill-all": self._kill_all,
-            "pause-learner": lambda _, random: self._pause(self._learner(random)),
-            "pause-syncer": lambda _, random: self._pause(self._syncer(random)),
-            "old-syncer": lambda _, random: self._pause(self._leader()),
-            "slow-learner": lambda _, random: self._slow(self._learner(random), random),
-            "slow-syncer": lambda _, random: self._slow(self._syncer(random), random),
+            "pause-learner": lambda _, random: self._pause(self._targets.learner(random)),
+            "pause-syncer": lambda _, random: self._pause(self._targets.syncer(random)),
+            "pause-merger": lambda hardship, random: self._arm("merger", hardship, random, True),
+            "old-syncer": lambda _, random: self._pause(self._targets.leader()),
+            "slow-learner": lambda _, random: self._slow(self._targets.learner(random), random),
+            "slow-syncer": lambda _, random: self._slow(self._targets.syncer(random), random),
+            "slow-merger": lambda _, random: self._slow(self._targets.merger(random), random),
             "cut-one-way": self._cut_one_way,
-            "cut-off": lambda _, random: self._cut_off(random.choice(self._machines())),
+            "cut-off": lambda _, random: self._cut_off(random.choice(self._targets.machines())),
             "swizzle": self._swizzle,
             "nats-down": lambda hardship, random: self._down("nats"),
             "store-down": lambda hardship, random: self._down("store"),
             "append-unknown": lambda hardship, random: self._lossy("append"),
             "say-unknown": lambda hardship, random: self._lossy("say"),
+            "call-unknown": lambda hardship, random: self._lossy(CALL),
             "store-unknown": lambda hardship, random: self._lossy("put", "transfer"),
             "double-letters": self._double_letters,
             "late-messages": self._late_messages,
@@ -162,24 +181,27 @@ class Hardships:
             "site-loss": self._site_loss,
         }
 
-    def _arm(self, role: str, hardship: Hardship, random: Random) -> Undo | None:
-        """Whoever of this role passes a point next, or after a while, is killed there.
+    def _arm(
+        self, role: str, hardship: Hardship, random: Random, stops: bool = False
+    ) -> Undo | None:
+        """Whoever of this role passes a point next, or after a while, is killed or stopped there.
 
         Half of them wait for one certain point: some are passed a thousand times more often.
         """
         point = random.choice(("", "", *POINTS[role])) if random.random() < 0.5 else ""
         left = 0 if point else random.randrange(40)
-        self._armed.append(Armed(role, point, left, hardship.seconds))
+        armed = Armed(hardship.name, role, point, left, hardship.seconds, stops)
+        self._armed.append(armed)
         return None
 
     def _kill_all(self, hardship: Hardship, random: Random) -> Undo | None:
-        for process in self._running():
+        for process in self._targets.running():
             process.kill()
             self._world.restart(process, hardship.seconds * random.uniform(1.0, 2.0))
         return None
 
     def _site_loss(self, hardship: Hardship, random: Random) -> Undo | None:
-        learners = [one for one in self._running() if not isinstance(one, SyncerProcess)]
+        learners = self._targets.alive()
         for process in learners[: (len(learners) + 1) // 2]:
             process.kill()
             self._world.restart(process, hardship.seconds)
@@ -202,7 +224,7 @@ class Hardships:
         return undo
 
     def _cut_one_way(self, hardship: Hardship, random: Random) -> Undo:
-        machine = random.choice(self._machines())
+        machine = random.choice(self._targets.machines())
         service, way = random.choice(SERVICES), random.choice(WAYS)
         network = self._world.network
         network.cut(machine, service, way)
@@ -223,7 +245,7 @@ class Hardships:
 
     def _swizzle(self, hardship: Hardship, random: Random) -> Undo:
         """Each of some machines is cut at a moment of its own, and joined at another."""
-        machines = self._machines()
+        machines = self._targets.machines()
         chosen = random.sample(machines, max(1, len(machines) // 2))
         undo: dict[str, Undo] = {}
 
@@ -330,19 +352,19 @@ class Hardships:
         return undo
 
     def _break_model(self, hardship: Hardship, random: Random) -> Undo | None:
-        learner = self._learner(random)
+        learner = self._targets.learner(random)
         if learner is not None:
             learner.model.break_down()
         return None
 
     def _say(self, messages: poison.Messages, random: Random) -> Undo | None:
-        inbox = self._inbox(random)
+        inbox = self._targets.inbox(random)
         for speaker, kind, payload in messages(random, self._world):
             inbox.put(speaker, kind, payload)
         return None
 
     def _churn(self, hardship: Hardship, random: Random) -> Undo | None:
-        for learner in self._alive():
+        for learner in self._targets.alive():
             if random.random() < 0.4:
                 learner.run(learner.leave)
         return None
@@ -351,46 +373,6 @@ class Hardships:
         case = random.choice(self._world.case.learners)
         self._world.start_learner(case, doubled=True)
         return None
-
-    # Whom it strikes.
-
-    def _running(self) -> list[Process]:
-        lives: list[Process] = [one for one in self._world.syncers.values() if not one.is_dead]
-        return [*lives, *self._alive()]
-
-    def _alive(self) -> list[LearnerProcess]:
-        world = self._world
-        return [
-            life
-            for name in sorted(world.learners)
-            for life in world.learners[name]
-            if not life.is_dead
-        ]
-
-    def _machines(self) -> list[str]:
-        case = self._world.case
-        return [*case.syncers, *(learner.id for learner in case.learners)]
-
-    def _learner(self, random: Random) -> LearnerProcess | None:
-        alive = self._alive()
-        return random.choice(alive) if alive else None
-
-    def _syncer(self, random: Random) -> SyncerProcess | None:
-        alive = [one for one in self._world.syncers.values() if not one.is_dead]
-        return random.choice(alive) if alive else None
-
-    def _leader(self) -> SyncerProcess | None:
-        leading = [
-            one for one in self._world.syncers.values() if not one.is_dead and one.reign is not None
-        ]
-        return leading[0] if leading else None
-
-    def _inbox(self, random: Random) -> WorldInbox:
-        return self._world.inboxes[random.choice(sorted(self._world.inboxes))]
-
-
-def _role(process: Process) -> str:
-    return "syncer" if isinstance(process, SyncerProcess) else "learner"
 
 
 def _put_again(inbox: WorldInbox, speaker: str, kind: str, payload: bytes) -> None:

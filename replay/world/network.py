@@ -75,6 +75,13 @@ class Network:
         assert self._down[service] >= 0
         self._ring()
 
+    def loss(self, kind: str) -> Loss:
+        """What a call of this kind loses, drawn; mostly nothing."""
+        share = self.loss_shares.get(kind, 0.0)
+        if not share or self.random.random() >= share:
+            return ""
+        return self.random.choice(("request", "answer", "late"))
+
     def call(
         self,
         process: Process,
@@ -88,7 +95,7 @@ class Network:
 
         What the service itself raises is an answer too.
         """
-        loss = self._loss(kind)
+        loss = self.loss(kind)
         settled = False
 
         def settle(result: T | Failure) -> None:
@@ -116,12 +123,6 @@ class Network:
             late = timeout_seconds * (1 + self.random.random()) if loss == "late" else 0.0
             self._heap.later(self.delay() + late, arrive)
         process.later(timeout_seconds, lambda: None if settled else settle(_trouble(service, kind)))
-
-    def _loss(self, kind: str) -> Loss:
-        share = self.loss_shares.get(kind, 0.0)
-        if not share or self.random.random() >= share:
-            return ""
-        return self.random.choice(("request", "answer", "late"))
 
     def _ring(self) -> None:
         for happen in list(self.healed):

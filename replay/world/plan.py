@@ -30,23 +30,32 @@ class Hardship:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of hardship: how many there may be in one world, and how long one lasts."""
+    """A kind of hardship: how many there may be in one world, and how long one lasts.
+
+    `of_mergers`: it strikes only where there are any, and is drawn apart from all others.
+    """
 
     says: str
     most: int
     seconds_min: float
     seconds_max: float
+    of_mergers: bool = False
 
 
 KINDS: dict[str, Kind] = {
     "kill-learner": Kind("a learner is killed at a point between two of its acts", 8, 1.0, 15.0),
     "kill-syncer": Kind("a syncer is killed at a point between two of its acts", 8, 0.5, 10.0),
+    "kill-merger": Kind("a merger is killed at a point between two of its acts", 8, 1.0, 10.0,
+                        True),
     "kill-all": Kind("every process is killed at once, as by a power cut", 1, 1.0, 5.0),
     "pause-learner": Kind("a learner is stopped, and goes on later", 4, 1.0, 25.0),
     "pause-syncer": Kind("a syncer is stopped, and goes on later", 3, 1.0, 15.0),
     "old-syncer": Kind("the leader is stopped until another has taken over", 2, 6.0, 20.0),
+    "pause-merger": Kind("a merger is stopped between two of its acts, and goes on later", 6, 2.0,
+                         15.0, True),
     "slow-learner": Kind("a learner's own work takes several times as long", 3, 5.0, 40.0),
     "slow-syncer": Kind("a syncer's own work takes several times as long", 2, 5.0, 20.0),
+    "slow-merger": Kind("a merger's own work takes several times as long", 2, 5.0, 20.0, True),
     "cut-one-way": Kind("one direction of one machine's link to one service is cut", 5, 1.0, 15.0),
     "cut-off": Kind("a machine is cut off from both services", 4, 1.0, 20.0),
     "swizzle": Kind("some machines are cut off one by one, and come back in another order", 1, 8.0,
@@ -54,6 +63,7 @@ KINDS: dict[str, Kind] = {
     "nats-down": Kind("the NATS server is down, and comes back with all it held", 2, 1.0, 12.0),
     "append-unknown": Kind("appends lose their request or answer, or come late", 2, 5.0, 40.0),
     "say-unknown": Kind("words lose their request or answer, or come late", 2, 5.0, 40.0),
+    "call-unknown": Kind("calls lose their request or answer, or come late", 2, 5.0, 40.0, True),
     "double-letters": Kind("letters come twice, some of them much later", 2, 5.0, 40.0),
     "late-messages": Kind("messages are held up, so that others overtake them", 2, 5.0, 30.0),
     "store-errors": Kind("the store answers with errors", 2, 2.0, 20.0),
@@ -76,14 +86,15 @@ KINDS: dict[str, Kind] = {
 
 def draw_plan(case: Case, wanted: Callable[[Hardship], bool]) -> tuple[Hardship, ...]:
     """The hardships of a case, in the order in which they strike."""
-    swarm = Random(f"swarm {case.seed}")
+    swarm, apart = Random(f"swarm {case.seed}"), Random(f"swarm of mergers {case.seed}")
     share = swarm.choice((0.0, 0.1, 0.25, 0.25, 0.5, 0.8)) if case.seed else 0.0
     plan = []
     for name in sorted(KINDS):
         kind = KINDS[name]
-        if swarm.random() >= share:
+        drawn = apart if kind.of_mergers else swarm
+        if (kind.of_mergers and not case.mergers) or drawn.random() >= share:
             continue
-        for number in range(swarm.randint(1, kind.most)):
+        for number in range(drawn.randint(1, kind.most)):
             own = Random(f"{name} {number} {case.seed}")
             seconds = min(own.uniform(kind.seconds_min, kind.seconds_max), 0.4 * case.hard_seconds)
             plan.append(

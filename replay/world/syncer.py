@@ -68,6 +68,10 @@ class SyncerProcess(Process):
         else:
             self._waits.append((position, happen))
 
+    def mergers(self) -> set[str]:
+        """Mergers that were heard of late."""
+        return self.hearts.names("merger", self.times.takeover_seconds)
+
     def is_over(self) -> bool:
         """Closed, and nobody there who still has to be heard."""
         if self.state.closed is None:
@@ -128,7 +132,7 @@ class SyncerProcess(Process):
         self._last_record_at = self.heap.now
         world = self.world
         Delivery(world.network, self, world.tape.shelf, self.state.position, self._take)
-        world.pulse.listen(self, self.hearts.take, "learner", "syncer")
+        world.pulse.listen(self, self.hearts.take, "learner", "syncer", "merger")
         self._beat()
         self._tick()
 
@@ -144,18 +148,23 @@ class SyncerProcess(Process):
             self.reign.wake()
 
     def _beat(self) -> None:
+        self._beat_once()
+        self.later(self.times.heartbeat_seconds, self._beat)
+
+    def _beat_once(self) -> None:
         reign = self.reign
         values: dict[str, int | float | str] = {
             "fence": reign.fence if reign else self.state.fence,
             "position": self.state.position,
             "leading": 1 if reign else 0,
+            "closed": 0 if self.state.closed is None else 1,
         }
         self.world.pulse.beat(self, Beat("syncer", self.name, values))
-        self.later(self.times.heartbeat_seconds, self._beat)
 
     def _tick(self) -> None:
         """Whether to take over; a leader looks for itself what is due."""
         if self.is_over():
+            self._beat_once()  # mergers hear from us that it is over
             self.world.syncer_finished(self)
             return
         if self.reign is not None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from decodiloco.errors import Disagreement, LifeEnded, Quarantined
+from decodiloco.errors import Disagreement, LifeEnded, Orphaned, Quarantined
 from decodiloco.merge.fragment import Abandoned, Merged, MergeOrder
+from decodiloco.merger.orders import Result
 from decodiloco.opening import Opening
 from decodiloco.syncer.machine import fold
 from decodiloco.syncer.snapshot import state_digest
@@ -22,10 +23,12 @@ from replay.errors import InvariantBroken
 from replay.invariants import Invariants
 from replay.invariants.of_state import SecondFold
 from replay.invariants.of_the_end import FinishedWithTheModel
+from replay.world.calls import WorldCalls
 from replay.world.case import RUN, Case, LearnerCase, draw_case
 from replay.world.hardships import Hardship, Hardships, draw_plan
 from replay.world.heap import Heap
 from replay.world.learner import LearnerProcess
+from replay.world.merger import MergerProcess
 from replay.world.network import Network, WorldPulse
 from replay.world.places import QuietStore, WorldInbox, WorldStore, WorldTape
 from replay.world.process import Process
@@ -88,18 +91,23 @@ class World:
         self.tape = WorldTape(self._observe)
         self.network = Network(self.heap, Random(f"network {seed}"), self.hit)
         self.pulse = WorldPulse(self.network, self.heap)
+        self.calls = WorldCalls(self.network, self.heap, self.hit)
         self.inboxes = {
             region: WorldInbox(region, f"life-{region}") for region in self.case.opening.run.regions
         }
         self.voices = Voices(self)
         self.learners: dict[str, list[LearnerProcess]] = {}
         self.syncers: dict[str, SyncerProcess] = {}
+        self.mergers: dict[str, MergerProcess] = {}
         self.finished: set[str] = set()
-        self._everybody = len(self.case.learners) + len(self.case.syncers)
+        case = self.case
+        learners = (learner.id for learner in case.learners)
+        self._everybody = (*case.syncers, *case.mergers, *learners)
         self.hardships = Hardships(self, draw_plan(self.case, wanted))
         self._folds: dict[bytes, tuple[State, State]] = {}
         self._lives = 0
         self._made: dict[tuple[int, int, tuple[int, ...]], bytes] = {}
+        self._mergers_of: dict[MergeOrder, set[str]] = {}
 
     # The whole of it.
 
@@ -134,6 +142,8 @@ class World:
         self.tape.append([opened])
         for name in self.case.syncers:
             self.heap.later(self.random.random(), partial(self.start_syncer, name))
+        for name in self.case.mergers:
+            self.heap.later(self.random.random(), partial(self.start_merger, name))
         for learner in self.case.learners:
             self.heap.later(3 * self.random.random(), partial(self.start_learner, learner))
         self.hardships.begin()
@@ -174,8 +184,7 @@ class World:
         self.voices.ask_to_close()
         bound_seconds = CLOSING_SECONDS + PASSES * self.case.pass_seconds
         closed = self.heap.run(self._is_at_rest, bound_seconds)
-        everybody = [*self.case.syncers, *(learner.id for learner in self.case.learners)]
-        there = [name for name in everybody if name not in self.finished]
+        there = [name for name in self._everybody if name not in self.finished]
         state = self.invariants.state
         self.invariants.liveness.hold(
             closed,
@@ -186,7 +195,7 @@ class World:
 
     def _is_at_rest(self) -> bool:
         """The run is closed and nobody is there any more."""
-        return len(self.finished) == self._everybody
+        return len(self.finished) == len(self._everybody)
 
     def _versions(self) -> tuple[int, ...]:
         return self.invariants.state.versions
@@ -200,6 +209,15 @@ class World:
             return
         process = SyncerProcess(self, name)
         self.syncers[name] = process
+        process.run(process.start)
+
+    def start_merger(self, name: str) -> None:
+        """A merger's process begins, unless one of this name runs or the run is over for it."""
+        running = self.mergers.get(name)
+        if name in self.finished or (running is not None and not running.is_dead):
+            return
+        process = MergerProcess(self, name)
+        self.mergers[name] = process
         process.run(process.start)
 
     def start_learner(self, case: LearnerCase, doubled: bool = False) -> None:
@@ -217,7 +235,10 @@ class World:
         self.hit(f"a process ends of {type(failure).__name__}")
         if isinstance(failure, Disagreement | ChainBroken):
             raise failure
-        if isinstance(failure, Quarantined) or not isinstance(failure, LifeEnded):
+        if isinstance(process, MergerProcess) and self.finished.issuperset(self.case.syncers):
+            assert isinstance(failure, Orphaned)
+            self.merger_finished(process)  # nobody is left who could tell it
+        elif isinstance(failure, Quarantined) or not isinstance(failure, LifeEnded):
             self.restart(process, RESTART_SECONDS)
 
     def restart(self, process: Process, seconds: float) -> None:
@@ -225,6 +246,9 @@ class World:
         if isinstance(process, SyncerProcess):
             name = process.name
             self.heap.later(seconds, lambda: self.start_syncer(name))
+        elif isinstance(process, MergerProcess):
+            merger = process.name
+            self.heap.later(seconds, lambda: self.start_merger(merger))
         elif isinstance(process, LearnerProcess):
             case = process.case
             self.heap.later(seconds, lambda: self.start_learner(case))
@@ -240,6 +264,12 @@ class World:
             self.restart(process, 10.0 * RESTART_SECONDS)
 
     def syncer_finished(self, process: SyncerProcess) -> None:
+        """For it the run is over."""
+        process.kill()
+        self.finished.add(process.name)
+        self.heap.stir()
+
+    def merger_finished(self, process: MergerProcess) -> None:
         """For it the run is over."""
         process.kill()
         self.finished.add(process.name)
@@ -300,6 +330,16 @@ class World:
                 len(self.tape.records),
             )
         self._made[key] = digest
+
+    def merger_merged(self, process: MergerProcess, order: MergeOrder, result: Result) -> None:
+        """A merger has carried a merge out: what it made is stored."""
+        self.hit("a merger merges")
+        if self.invariants.state.versions[order.fragment] >= order.version:
+            self.hit("a merger merges what is merged already")
+        names = self._mergers_of.setdefault(order, set())
+        if not isinstance(result, Abandoned) and names - {process.name}:
+            self.hit("two mergers store the same")
+        names.add(process.name)
 
     def _deleting(self, key: str) -> None:
         """A blob is about to go from the store."""

@@ -22,7 +22,7 @@ from replay.world.world import World
 from tests.plain_fold import PlainFold
 
 MERGES = 40
-HARD = (1, 4, 5, 7, 10, 13, 19, 22, 25, 93)  # seeds that between them draw every kind
+HARD = (1, 5, 7, 10, 13, 19, 22, 25, 35, 93)  # seeds that between them draw every kind
 
 
 @pytest.mark.parametrize("seed", HARD)
@@ -40,6 +40,28 @@ def test_a_world_without_hardships_is_quiet_and_merges_most_of_what_is_trained()
     trained = sum(learner.tokens_trained for learner in learners)
     merged = sum(learner.fates(0)["merged"] for learner in learners)
     assert merged > trained / 2
+
+
+def test_a_world_with_mergers_comes_to_what_they_are_there_to_try() -> None:
+    world = World(57, MERGES, lambda hardship: KINDS[hardship.kind].of_mergers, second=PlainFold)
+    told = world.play()
+    assert told.broken is None and len(world.case.mergers) == 2
+    wanted = {
+        "a leader merges what a merger did not",
+        "a merger is given up",
+        "a merger merges",
+        "a merger merges what is merged already",
+        "an answer comes after the round is merged",
+        "two mergers store the same",
+    }
+    assert wanted - set(told.branches) == set()
+
+
+def test_a_world_without_mergers_is_struck_by_nothing_that_is_theirs() -> None:
+    for seed in (1, 2, 4):
+        world = World(seed, MERGES)
+        assert world.case.mergers == ()
+        assert not [one for one in world.hardships.plan if KINDS[one.kind].of_mergers]
 
 
 CODE = (
@@ -70,7 +92,7 @@ def test_another_seed_gives_another_tape() -> None:
 
 def test_a_worlds_record_is_proved_by_replay(tmp_path: Path) -> None:
     kinds = [kind for kind in KINDS if not kind.startswith("store-")]  # else bytes are wrong
-    world = play(4, kinds, MERGES)  # a seed that lets go of nothing
+    world = play(35, kinds, MERGES)  # a seed that lets go of nothing, and has two mergers
     told = world.play()
     proof = verify_place(find_place(keep(world, tmp_path)), 1, silently)
     assert (proof.first_difference, proof.merges_checked) == (None, told.merges)
@@ -79,6 +101,7 @@ def test_a_worlds_record_is_proved_by_replay(tmp_path: Path) -> None:
 def test_the_hard_seeds_draw_every_kind_of_hardship() -> None:
     drawn = {hardship.kind for seed in HARD for hardship in World(seed, MERGES).hardships.plan}
     assert drawn == set(KINDS)
+    assert {len(World(seed, MERGES).case.mergers) for seed in HARD} == {0, 1, 2}
 
 
 def test_a_hardship_is_the_same_whatever_others_are_left_out() -> None:
