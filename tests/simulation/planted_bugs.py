@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.simulation import (
     planted_in_gates,
+    planted_in_mergers,
     planted_in_records,
     planted_in_rounds,
     planted_in_sweeps,
@@ -23,4 +24,5 @@ BUGS: dict[str, Bug] = {
     **planted_in_records.BUGS,
     **planted_in_gates.BUGS,
     **planted_in_sweeps.BUGS,
+    **planted_in_mergers.BUGS,
 }
