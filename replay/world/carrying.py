@@ -109,6 +109,7 @@ class Job:
             self._giving.end()
 
     def _given_away_or(self, here: Callable[[], None]) -> None:
+        """A merger's result, if this is a merge and one makes it; otherwise what is done here."""
         ask = self._ask
         if not self._is_wanted or not isinstance(ask, MergeFragment) or not self._syncer.mergers():
             here()
