@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from blake3 import blake3
+
 from decodiloco.merge.order import MergeOrder
 from decodiloco.merger.orders import (
     Answer,
@@ -60,13 +62,14 @@ class Errand:
     def turn(self, there: Collection[str], now: float) -> str | None:
         """Who of those that are there is asked from now on: who was not yet, and has least to do.
 
-        None where nobody is left.
+        Of several such the order itself draws one, so that a new leader asks the same one, who may
+        have done it by then. None where nobody is left.
         """
         self.end()
-        left = sorted(name for name in there if name not in self.tried)
+        left = [name for name in there if name not in self.tried]
         if not left:
             return None
-        name = min(left, key=lambda one: self._burden[one])
+        name = min(left, key=lambda one: (self._burden[one], self._lot(one)))
         self.tried.append(name)
         self._burden[name] += 1
         self._asked, self._heard_at, self._unanswered = name, now, 0
@@ -96,6 +99,9 @@ class Errand:
         if self._asked:
             self._burden[self._asked] -= 1
             self._asked = ""
+
+    def _lot(self, name: str) -> bytes:
+        return blake3(name.encode() + b" " + self.question).digest()
 
     def _read(self, payload: bytes) -> Answer:
         """An answer that may be taken at its word: one that cannot be right is a failure."""

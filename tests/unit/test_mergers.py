@@ -148,8 +148,13 @@ def test_a_merger_that_fails_is_passed_over_for_another(answer: bytes, told: str
     order, merger = order_of(bench), Merger(bench.store)
 
     async def story(desk: Desk) -> None:
-        await desk.has("m1", lambda _: answer)
+        def fails(_: bytes) -> bytes:
+            desk.beat("m2")  # which was not heard for long
+            return answer
+
         await desk.has("m2", merger.answer)
+        desk.now += TIMES.takeover_seconds + 0.1
+        await desk.has("m1", fails)
         assert isinstance(await desk.mergers.carried_out(order), StoredMerge)
 
     (entry,) = tell(story)
