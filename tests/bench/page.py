@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,12 +47,15 @@ def main() -> None:
     """Takes over what a run of `make bench` has written, and fills the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.page")
     parser.add_argument(
-        "taken", type=Path, nargs="?", help="a bench.json of all rooms to take over"
+        "taken",
+        type=Path,
+        nargs="*",
+        help="a bench.json of all rooms to take over, and others whose rooms were taken again",
     )
-    asked = parser.parse_args().taken
-    if asked is not None:
+    asked = [json.loads(path.read_text(encoding="utf-8")) for path in parser.parse_args().taken]
+    if asked:
         TAKEN.parent.mkdir(exist_ok=True)
-        shutil.copyfile(asked, TAKEN)
+        TAKEN.write_text(json.dumps(together(asked), indent=1) + "\n", encoding="utf-8")
     taken = json.loads(TAKEN.read_text(encoding="utf-8"))
     for name, picture in pictures_of(taken).items():
         (TAKEN.parent / f"{name}.svg").write_text(picture, encoding="utf-8")
@@ -61,17 +63,34 @@ def main() -> None:
     print(f"{PAGE.relative_to(ROOT)} is filled from {TAKEN.relative_to(ROOT)}")
 
 
+def together(runs: Sequence[Told]) -> Told:
+    """The first run, with the figures of rooms that later ones took again in their places."""
+    whole, *others = runs
+    again = {room_of(figure): run for run in others for figure in run["figures"]}
+    figures = [figure for figure in whole["figures"] if room_of(figure) not in again]
+    for run in others:
+        figures += [figure for figure in run["figures"] if again[room_of(figure)] is run]
+    return {**whole, "figures": figures, "again": sorted(again)}
+
+
+def room_of(figure: Told) -> str:
+    """The room in which a figure was taken."""
+    room = str(figure["name"]).partition(":")[0]
+    return ALSO.get(room, room)
+
+
 def tables_of(taken: Told) -> dict[str, str]:
     """The page's tables by name: a room each, but for the merge's, which are two grids."""
     rooms: dict[str, list[Told]] = {}
     for figure in taken["figures"]:
-        room = figure["name"].partition(":")[0]
-        rooms.setdefault(ALSO.get(room, room), []).append(figure)
+        rooms.setdefault(room_of(figure), []).append(figure)
     cases = cases_of(rooms.pop("merge"))
+    again = ", ".join(taken.get("again", ()))
     missed = sum(figure["met"] is False for figure in taken["figures"])
     return {
         "machine": f"{machine_told(taken['machine'])} {len(taken['figures'])} figures in "
-        f"{taken['seconds'] / 60:.0f} minutes, {missed} of them short of their targets.",
+        f"{taken['seconds'] / 60:.0f} minutes, {missed} of them short of their targets."
+        + (f" Taken again by themselves: {again}." if again else ""),
         **{room: "\n".join(_plain(figures)) for room, figures in rooms.items()},
         **{name: "\n".join(_grid(cases, unit)) for unit, name in ASPECTS.items()},
     }
