@@ -43,21 +43,28 @@ def load_beside(then: Callable[[], None]) -> None:
 def are_ready() -> bool:
     """Whether the loops can be used now. Loads them first, unless that is deferred.
 
-    Raises Trouble when they were deferred and could not be loaded.
+    Raises Trouble when they could not be loaded.
     """
     if not _is_deferred:
-        importlib.import_module(_LOOPS)
+        try:
+            importlib.import_module(_LOOPS)
+        except Exception as why:
+            raise _not_loaded(why) from why
         return True
     if _loading is None or not _loading.done():
         return False
     error = _loading.exception()
     if error is not None:
-        raise Trouble(
-            f"the merge's compiled loops could not be loaded: {type(error).__name__}: {error}; "
-            "let NUMBA_CACHE_DIR name a folder with room that this user may write to, or install "
-            "numba anew"
-        ) from error
+        raise _not_loaded(error) from error
     return True
+
+
+def _not_loaded(error: BaseException) -> Trouble:
+    return Trouble(
+        f"the merge's compiled loops could not be loaded: {type(error).__name__}: {error}; "
+        "let NUMBA_CACHE_DIR name a folder with room that this user may write to, or install "
+        "numba anew"
+    )
 
 
 def _load(loading: Future[None], then: Callable[[], None]) -> None:

@@ -62,6 +62,16 @@ def test_what_fails_beside_is_raised_where_the_loops_are_asked_for() -> None:
         loading.are_ready()
 
 
+def test_what_fails_at_once_is_told_just_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("importlib.import_module", fail)
+
+    with pytest.raises(Trouble, match="OSError: the disk is full; let NUMBA_CACHE_DIR name"):
+        loading.are_ready()
+
+
 def test_the_bits_are_the_same_without_them() -> None:
     with_loops = merged_and_stepped()
     loading.defer()
