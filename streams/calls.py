@@ -22,7 +22,7 @@ class Calls(Protocol):
     async def call(self, name: str, question: bytes) -> bytes | None:
         """The answer of whoever bears this name; None when none came in time, or nobody does.
 
-        Raises PermissionDenied.
+        Raises PermissionDenied, and Trouble where a server takes no question so long.
         """
         ...
 

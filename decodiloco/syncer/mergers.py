@@ -18,7 +18,7 @@ from decodiloco.syncer.errand import AskAgain, Errand
 from decodiloco.syncer.leadership import Heartbeats
 from decodiloco.telemetry import log
 from streams.calls import CALL_BYTES_MAX, Calls
-from streams.errors import PermissionDenied
+from streams.errors import Trouble
 
 
 class Mergers:
@@ -69,7 +69,7 @@ class Mergers:
             try:
                 payload = await self._calls.call(name, errand.question)
                 came = errand.told(payload, self._clock())
-            except PermissionDenied as error:
+            except Trouble as error:  # of asking: the merge can still be made here
                 came = Failed(str(error))
             if isinstance(came, AskAgain):
                 await asyncio.sleep(came.after_seconds)
