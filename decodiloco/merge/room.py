@@ -6,6 +6,7 @@ import asyncio
 from threading import Event, Semaphore
 from types import TracebackType
 
+MERGES_AT_ONCE = 2  # that compute in one process, a syncer's or a merger's
 WAITING_MAX = 64  # jobs that may wait for bytes at once
 
 

@@ -13,6 +13,7 @@ from decodiloco.config import Config
 from decodiloco.errors import Orphaned
 from decodiloco.merge import loading
 from decodiloco.merge.order import Abandoned, MergeOrder
+from decodiloco.merge.room import MERGES_AT_ONCE
 from decodiloco.merge.self_test import self_test
 from decodiloco.merger.jobs import Jobs
 from decodiloco.merger.orders import Result
@@ -23,8 +24,6 @@ from decodiloco.telemetry import log
 from streams.errors import Failure
 from streams.pulse import Beat
 from streams.subjects import checked
-
-MERGES_AT_ONCE = 2
 
 
 class Merger:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 
 from decodiloco.merge.carried_out import carry_out
 from decodiloco.merge.order import MergeOrder
@@ -20,6 +21,7 @@ class Threads:
 
     def __init__(self, store: BlobStore, at_once: int, threads: int, tell: Tell) -> None:
         self.done = 0
+        self._counting = Lock()
         self._store = store
         self._threads = threads
         self._tell = tell
@@ -42,6 +44,7 @@ class Threads:
             except Failure as error:
                 self._tell(order, error)
                 raise
-        self.done += 1
+        with self._counting:
+            self.done += 1
         self._tell(order, result)
         return result

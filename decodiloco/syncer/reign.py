@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from decodiloco.config import Config
 from decodiloco.errors import BlobMissing
+from decodiloco.merge.room import MERGES_AT_ONCE
 from decodiloco.places import Places
 from decodiloco.syncer import drafting
 from decodiloco.syncer.carrying import Carrier
@@ -38,7 +39,6 @@ from streams.inbox import Inbox, Letter
 from streams.tape import BATCH_MAX, Refused, Stored, append_surely
 
 LETTERS_MAX = 1000
-MERGES_AT_ONCE = 2
 SHARE = BATCH_MAX // 4  # of a batch, for what is due, what is done, and what was refused each
 
 
